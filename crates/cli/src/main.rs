@@ -1,0 +1,5 @@
+//! The command `deepxtrace`.
+
+#![forbid(unsafe_code)]
+
+fn main() {}
