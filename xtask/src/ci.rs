@@ -7,8 +7,8 @@ use crate::shell::{answers, cargo, root, run};
 /// Features that need more than a Rust toolchain, with the reason to skip them.
 const NEEDS_MPI: &str = "mpi";
 
-/// Runs every step in turn and stops at the first that fails.
-pub fn run_all() -> Result<Vec<String>, String> {
+/// Runs every step in turn, stops at the first that fails, and tells what was skipped and why.
+fn run_steps() -> Result<Vec<String>, String> {
     let mut skipped = Vec::new();
     step("format", || run(&mut cargo(&["fmt", "--all", "--check"])))?;
     step("clippy", || {
@@ -19,6 +19,12 @@ pub fn run_all() -> Result<Vec<String>, String> {
         run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "--deny warnings"))
     })?;
+    if root().join("fuzz/Cargo.toml").exists() {
+        step("fuzz targets compile", || {
+            run(cargo(&["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])
+                .env("CARGO_TARGET_DIR", root().join("target/fuzz")))
+        })?;
+    }
     let mpi = answers("mpicc", &["--version"]);
     for (package, feature) in features()? {
         if feature == NEEDS_MPI && !mpi {
@@ -43,8 +49,8 @@ pub fn run_all() -> Result<Vec<String>, String> {
 }
 
 /// `cargo xtask ci`.
-pub fn run() -> Result<(), String> {
-    let skipped = run_all()?;
+pub fn check() -> Result<(), String> {
+    let skipped = run_steps()?;
     for line in &skipped {
         println!("skipped: {line}");
     }

@@ -17,7 +17,7 @@ cargo xtask COMMAND
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
-        Some("ci") => ci::run(),
+        Some("ci") => ci::check(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             Ok(())
