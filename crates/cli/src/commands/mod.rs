@@ -1,0 +1,35 @@
+//! The commands, one file each.
+
+mod demo;
+
+use clap::Subcommand;
+
+use crate::output::Output;
+
+/// What a command that ran to its end has to say to the shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Something was found and `--fail-on-findings` was given: exit code 1.
+    Found,
+}
+
+/// The first word after `deepxtrace`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Demo(demo::Demo),
+}
+
+impl Command {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// Bad usage or unreadable input: what, where and why, in one line.
+    pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Demo(command) => command.run(output),
+        }
+    }
+}
