@@ -1,0 +1,51 @@
+//! Counters of every rank of an expert-parallel group, gathered at one of them.
+//!
+//! Three steps, each behind a trait, so that one can be replaced without touching the others:
+//! [`CounterMemory`] holds the counters of this rank and takes snapshots in the order of the work
+//! that writes them; [`Gather`] brings the snapshots of all ranks to the root; [`Schedule`] says
+//! when. What the counters mean is of no interest here: `deepxtrace-counters` knows their layout.
+//!
+//! No call waits without a bound: whoever waits takes an [`Until`], a deadline with a [`Stop`] that
+//! ends the wait at once. The root learns which ranks did not answer and goes on with the others.
+//!
+//! The counters of a rank in host memory, and a snapshot of them:
+//!
+//! ```
+//! use std::sync::atomic::Ordering::Relaxed;
+//! use deepxtrace_collect::{CounterMemory, Enqueued, HostMemory};
+//!
+//! let memory = HostMemory::new(3);
+//! memory.counters().get()[1].fetch_add(5, Relaxed);
+//! let Enqueued::Ticket(ticket) = memory.enqueue_snapshot()? else { panic!("a buffer is free") };
+//! let mut snapshot = [0; 3];
+//! memory.read(ticket, 0..3, &mut snapshot)?;
+//! memory.release(ticket);
+//! assert_eq!(snapshot, [0, 5, 0]);
+//! # Ok::<(), deepxtrace_collect::DeviceError>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod device;
+mod gather;
+mod group;
+mod host;
+mod schedule;
+mod slots;
+mod stop;
+
+pub use device::{
+    CounterMemory, DeviceError, Enqueued, Identity, STAGING_BUFFERS, SkipReason, Ticket,
+};
+pub use gather::{
+    CHANNELS, Contribution, Gather, GatherError, GatherEvents, Gathered, Request, Residence,
+    Status, Wanted,
+};
+pub use group::{
+    Agreement, Difference, Group, Hello, JoinError, Joined, Membership, MembershipError, Proposal,
+    SCHEMA, agree,
+};
+pub use host::{HostCounters, HostMemory, HostQueue};
+pub use schedule::{EveryInterval, EverySteps, Schedule};
+pub use stop::{Stop, Until};
+pub use uuid::Uuid;
