@@ -1,5 +1,52 @@
 //! Finds the rank, stage or path that makes a distributed GPU job slow or hang.
+//!
+//! This crate joins the others of the workspace under one name; each part is a feature and a
+//! module of the same name.
+//!
+//! | feature | module | holds |
+//! |---|---|---|
+//! | always | [`counters`] | the layout of the device counters, snapshots and windows |
+//! | `normal` (default) | [`normal`] | diagnosis of Normal-mode windows |
+//! | `ll` (default) | [`ll`] | diagnosis of low-latency wait matrices |
+//!
+//! The default features need nothing but a Rust toolchain.
+//!
+//! # Example: from cumulative counters to a diagnosis
+//!
+#![cfg_attr(feature = "normal", doc = "```")]
+#![cfg_attr(not(feature = "normal"), doc = "```ignore")]
+//! use deepxtrace::counters::{Layout, NotifyProbe, Snapshot, Step, Topology, Windows};
+//! use deepxtrace::normal::{Diagnoser, Policy, WindowState};
+//!
+//! let topology = Topology::new(4, 8)?;
+//! let layout = Layout::of(topology);
+//! let mut windows = Windows::new(topology);
+//! let mut diagnoser = Diagnoser::new(topology, Policy::default())?;
+//!
+//! // Each snapshot holds the cumulative counters of all ranks; the first is the boundary.
+//! windows.advance(&mut Snapshot::zeros(topology, 0))?;
+//!
+//! // A second later: every rank launched 100 Notify kernels; rank 2 hardly waited in them.
+//! let mut snapshot = Snapshot::zeros(topology, 1_000_000_000);
+//! for (rank, wait_ns) in [900_000, 905_000, 20_000, 910_000].into_iter().enumerate() {
+//!     let vector = snapshot.vector_mut(rank).ok_or("a rank of the group")?;
+//!     vector[layout.duration_ns(NotifyProbe::NotifyDispatch)] = wait_ns;
+//!     vector[layout.count(NotifyProbe::NotifyDispatch)] = 100;
+//! }
+//! let Step::Window(window) = windows.advance(&mut snapshot)? else { panic!("a window") };
+//!
+//! let report = diagnoser.diagnose(window);
+//! assert_eq!(report.state, WindowState::Diagnosed);
+//! for finding in &report.probes.get(NotifyProbe::NotifyDispatch.into()).findings {
+//!     println!("{finding}"); // rank 2 arrives late: ...
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
 pub use deepxtrace_counters as counters;
+#[cfg(feature = "ll")]
+pub use deepxtrace_ll as ll;
+#[cfg(feature = "normal")]
+pub use deepxtrace_normal as normal;
