@@ -37,7 +37,8 @@
 //!
 //! let report = diagnoser.diagnose(window);
 //! assert_eq!(report.state, WindowState::Diagnosed);
-//! for finding in &report.probes.get(NotifyProbe::NotifyDispatch.into()).findings {
+//! let probe = report.probes.get(NotifyProbe::NotifyDispatch).ok_or("it was diagnosed")?;
+//! for finding in &probe.findings {
 //!     println!("{finding}"); // rank 2 arrives late: ...
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
