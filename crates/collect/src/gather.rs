@@ -110,6 +110,8 @@ pub struct Request {
     pub channel: u8,
     /// Number of the round, from 0.
     pub round: u64,
+    /// Elements of the vector that is asked for.
+    pub len: usize,
     /// How many collections the root's caller has asked for on this channel, in the synchronous
     /// schedule; it tells a late request from one for the present step.
     pub tick: u64,
@@ -301,6 +303,9 @@ pub enum GatherError {
     /// A vector in device memory for a gather that takes host memory, or the reverse.
     #[error("the vector does not lie where this gather takes it from (device or host memory)")]
     Residence,
+    /// A channel that this rank does not have.
+    #[error("there is no channel {0}")]
+    Channel(u8),
     /// Only the root may begin a round, and only others may answer it.
     #[error("{0} was called on the wrong side: the root asks, the others answer")]
     WrongSide(&'static str),

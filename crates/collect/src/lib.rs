@@ -26,14 +26,21 @@
 
 #![deny(unsafe_code)]
 
+mod background;
+mod collector;
 mod device;
 mod gather;
 mod group;
 mod host;
+mod inbox;
+mod local;
 mod schedule;
 mod slots;
 mod stop;
+mod trigger;
 
+pub use background::{Background, Event};
+pub use collector::{Answered, Collector, Round};
 pub use device::{
     CounterMemory, DeviceError, Enqueued, Identity, STAGING_BUFFERS, SkipReason, Ticket,
 };
@@ -46,6 +53,8 @@ pub use group::{
     SCHEMA, agree,
 };
 pub use host::{HostCounters, HostMemory, HostQueue};
+pub use local::LocalGroup;
 pub use schedule::{EveryInterval, EverySteps, Schedule};
 pub use stop::{Stop, Until};
+pub use trigger::Trigger;
 pub use uuid::Uuid;
