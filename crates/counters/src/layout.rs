@@ -118,7 +118,8 @@ impl Layout {
     #[must_use]
     pub fn describe(self, offset: usize) -> Option<(Probe, Counter, Option<usize>)> {
         if let Some(&probe) = NotifyProbe::ALL.get(offset / 2) {
-            let counter = if offset % 2 == 0 { Counter::DurationNs } else { Counter::Count };
+            let counter =
+                if offset.is_multiple_of(2) { Counter::DurationNs } else { Counter::Count };
             return Some((probe.into(), counter, None));
         }
         let offset = offset - NOTIFY_LEN;

@@ -101,10 +101,10 @@ impl Window {
         self.difference_notify(older, newer, &mut tally);
         self.difference_completion(older, newer, &mut tally);
         self.idle = !tally.active;
-        if tally.bad {
-            if let Some(error) = first_fault(&self.valid, older, newer) {
-                return Err(error);
-            }
+        if tally.bad
+            && let Some(error) = first_fault(&self.valid, older, newer)
+        {
+            return Err(error);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::mean_ratio::{MeanRatio, MeanRatioPolicy, MeanRatioReport};
-use crate::topology_rule::TopologyReport;
+use crate::topology_rule::{TopologyReport, TopologyRule};
 
 /// A matrix that does not fit its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -19,6 +19,18 @@ pub struct ShapeError {
     pub cols: usize,
     /// Ranks of the group.
     pub ep_size: usize,
+}
+
+/// Why the topology-aware rule cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[non_exhaustive]
+pub enum LlRuleError {
+    /// A threshold is out of range.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The matrix does not fit the group.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
 }
 
 /// What both rules found in one matrix; as JSON, the object of `ll analyze --json`.
@@ -37,9 +49,9 @@ pub struct LlDiagnosis {
 pub struct LlDiagnoser {
     topology: Topology,
     mean_policy: MeanRatioPolicy,
-    #[expect(dead_code, reason = "read by the topology-aware rule")]
     policy: Policy,
     mean: MeanRatio,
+    rule: TopologyRule,
     report: LlDiagnosis,
 }
 
@@ -61,6 +73,7 @@ impl LlDiagnoser {
             mean_policy,
             policy,
             mean: MeanRatio::default(),
+            rule: TopologyRule::new(topology),
             report: LlDiagnosis::default(),
         })
     }
@@ -72,13 +85,9 @@ impl LlDiagnoser {
     ///
     /// The matrix is not `[N, N]` for the group.
     pub fn diagnose(&mut self, matrix: ArrayView2<'_, i64>) -> Result<&LlDiagnosis, ShapeError> {
-        let ((rows, cols), ep_size) = (matrix.dim(), self.topology.ep_size());
-        if rows != ep_size || cols != ep_size {
-            return Err(ShapeError { rows, cols, ep_size });
-        }
-        self.report.shape = [rows, cols];
+        self.report.shape = fit(matrix, self.topology)?;
         self.mean.diagnose(matrix, &self.mean_policy, &mut self.report.mean_ratio);
-        self.report.topology.findings.clear();
+        self.rule.diagnose(matrix, &self.policy, &mut self.report.topology);
         Ok(&self.report)
     }
 }
@@ -96,4 +105,32 @@ pub fn mean_ratio(
     let mut report = MeanRatioReport::default();
     MeanRatio::default().diagnose(matrix, policy, &mut report);
     Ok(report)
+}
+
+/// The topology-aware rule on `matrix` `[waiter, awaited]`. Of `policy`, the axis and the point
+/// ratio are used.
+///
+/// # Errors
+///
+/// - [`LlRuleError::Policy`]: a threshold is out of range, see [`Policy::validate`]
+/// - [`LlRuleError::Shape`]: the matrix is not `[N, N]` for the group
+pub fn topology_rule(
+    matrix: ArrayView2<'_, i64>,
+    topology: Topology,
+    policy: &Policy,
+) -> Result<TopologyReport, LlRuleError> {
+    policy.validate()?;
+    fit(matrix, topology)?;
+    let mut report = TopologyReport::default();
+    TopologyRule::new(topology).diagnose(matrix, policy, &mut report);
+    Ok(report)
+}
+
+fn fit(matrix: ArrayView2<'_, i64>, topology: Topology) -> Result<[usize; 2], ShapeError> {
+    let ((rows, cols), ep_size) = (matrix.dim(), topology.ep_size());
+    if rows == ep_size && cols == ep_size {
+        Ok([rows, cols])
+    } else {
+        Err(ShapeError { rows, cols, ep_size })
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `W[i, j]` is how long rank `i` (the waiter) waited for rank `j` (the awaited), in cycles. Two
 //! rules read it. The *mean-ratio rule* ([`mean_ratio`]) gives what the Python original gives. The
-//! *topology-aware rule* compares every wait with its peers on the same kind of path; its steps
+//! *topology-aware rule* ([`topology_rule`]) compares every wait with its peers on the same kind of path; its steps
 //! are those of the Normal mode, which is why this crate stands on `deepxtrace-normal`.
 //! [`LlDiagnoser`] runs both and keeps its memory between matrices.
 //!
@@ -27,6 +27,6 @@ mod mean_ratio;
 mod topology_rule;
 
 pub use deepxtrace_normal::{PathScope, Policy, PolicyError};
-pub use diagnoser::{LlDiagnoser, LlDiagnosis, ShapeError, mean_ratio};
+pub use diagnoser::{LlDiagnoser, LlDiagnosis, LlRuleError, ShapeError, mean_ratio, topology_rule};
 pub use mean_ratio::{AbnormalAxis, AbnormalPoint, MeanRatioPolicy, MeanRatioReport};
 pub use topology_rule::{Arrival, LlFinding, TopologyReport};

@@ -1,9 +1,17 @@
 //! The diagnoser: windows in, reports out.
 
-use deepxtrace_counters::{Topology, Window, WindowError};
+use deepxtrace_counters::{CompletionProbe, NotifyProbe, Topology, Window, WindowError};
 
+use crate::completion::{diagnose_dense, diagnose_gateway};
+use crate::correlate;
+use crate::dense::DenseSolver;
+use crate::gateway::GatewaySolver;
+use crate::history::History;
+use crate::notify::Notify;
 use crate::policy::{Policy, PolicyError};
 use crate::report::{WindowDiagnosis, WindowState};
+use crate::scope::Zone;
+use crate::tracker::Tracker;
 
 /// Diagnoses the windows of one EP group, one after the other.
 ///
@@ -13,6 +21,14 @@ use crate::report::{WindowDiagnosis, WindowState};
 pub struct Diagnoser {
     topology: Topology,
     policy: Policy,
+    histories: [History; 3],
+    tracker: Tracker,
+    notify: Notify,
+    dense: DenseSolver,
+    gateway: GatewaySolver,
+    /// Destination columns that explain a late rank, of dispatch and of combine.
+    slow_columns: [Vec<bool>; 2],
+    zones: Vec<Zone>,
     report: WindowDiagnosis,
 }
 
@@ -24,7 +40,19 @@ impl Diagnoser {
     /// A threshold is out of range, see [`Policy::validate`].
     pub fn new(topology: Topology, policy: Policy) -> Result<Self, PolicyError> {
         policy.validate()?;
-        Ok(Self { topology, policy, report: WindowDiagnosis::new() })
+        let ranks = topology.ep_size();
+        Ok(Self {
+            topology,
+            policy,
+            histories: Default::default(),
+            tracker: Tracker::default(),
+            notify: Notify::new(ranks),
+            dense: DenseSolver::new(topology),
+            gateway: GatewaySolver::new(topology),
+            slow_columns: [vec![false; ranks], vec![false; ranks]],
+            zones: Vec::new(),
+            report: WindowDiagnosis::new(ranks),
+        })
     }
 
     /// The group.
@@ -47,18 +75,21 @@ impl Diagnoser {
 
     /// Diagnoses the next window. The report is valid until the next call.
     ///
-    /// An idle window is neither diagnosed nor learned. A window of another group is refused.
+    /// An idle window is neither diagnosed nor learned. A window of another group, or one
+    /// whose matrices do not fit it, is refused.
     pub fn diagnose(&mut self, window: &Window) -> &WindowDiagnosis {
         self.begin(window.index(), window.valid());
-        if window.topology() != self.topology {
-            let error = WindowError::Topology { older: self.topology, newer: window.topology() };
+        if let Some(reason) = self.misfit(window) {
             self.report.state = WindowState::Refused;
-            self.report.reason = Some(error.to_string());
+            self.report.reason = Some(reason);
         } else if window.is_idle() {
             self.report.state = WindowState::Idle;
         } else {
             self.report.state = WindowState::Diagnosed;
             self.report.probes.reset(true);
+            self.notify(window);
+            self.complete(window);
+            self.correlate();
         }
         &self.report
     }
@@ -76,7 +107,69 @@ impl Diagnoser {
 
     /// Forgets the histories after a known change (another model, another batch size), so that
     /// the new level is not reported as a slowdown. Followed incidents stay.
-    pub fn forget_history(&mut self) {}
+    pub fn forget_history(&mut self) {
+        self.histories = Default::default();
+    }
+
+    /// Why a window that was made by hand is not one of this group.
+    fn misfit(&self, window: &Window) -> Option<String> {
+        if window.topology() != self.topology {
+            let error = WindowError::Topology { older: self.topology, newer: window.topology() };
+            return Some(error.to_string());
+        }
+        let n = self.topology.ep_size();
+        let vectors = NotifyProbe::ALL.into_iter().find_map(|probe| {
+            let delta = window.notify(probe);
+            let lengths = [delta.duration_ns.len(), delta.count.len()];
+            let wrong = lengths.into_iter().find(|&length| length != n)?;
+            Some(format!("{probe} has {wrong} ranks, the group has {n}"))
+        });
+        vectors.or_else(|| {
+            CompletionProbe::ALL.into_iter().find_map(|probe| {
+                let delta = window.completion(probe);
+                let shapes = [delta.cost.dim(), delta.samples.dim(), delta.tokens.dim()];
+                let (rows, columns) = shapes.into_iter().find(|&shape| shape != (n, n))?;
+                Some(format!("{probe} has a {rows} x {columns} matrix, the group has {n} ranks"))
+            })
+        })
+    }
+
+    fn notify(&mut self, window: &Window) {
+        for probe in NotifyProbe::ALL {
+            let report = self.report.probes.get_mut(probe);
+            let (delta, valid) = (window.notify(probe), window.valid());
+            self.notify.diagnose(delta, valid, window.duration_ns(), &self.policy, report);
+        }
+    }
+
+    fn complete(&mut self, window: &Window) {
+        for probe in CompletionProbe::ALL {
+            let (history, policy) = (&mut self.histories[probe as usize], &self.policy);
+            let report = self.report.probes.get_mut(probe);
+            let slow = match probe {
+                CompletionProbe::DispatchFinal => &mut self.slow_columns[0],
+                CompletionProbe::CombineLogicalRecv => &mut self.slow_columns[1],
+                CompletionProbe::DispatchRdmaRecv => {
+                    diagnose_gateway(&mut self.gateway, history, window, policy, report);
+                    continue;
+                }
+            };
+            diagnose_dense(&mut self.dense, history, probe, window, policy, report);
+            slow.copy_from_slice(self.dense.slow_columns());
+            correlate::mark_slow(self.topology, probe, &report.findings, slow);
+        }
+    }
+
+    fn correlate(&mut self) {
+        let (topology, report) = (self.topology, &mut self.report);
+        let slow = |probe| match probe {
+            CompletionProbe::DispatchFinal => &self.slow_columns[0],
+            _ => &self.slow_columns[1],
+        };
+        correlate::explain(&mut report.probes, |probe, rank| slow(probe)[rank]);
+        correlate::incidents(topology, &report.probes, &mut report.incidents, &mut self.zones);
+        self.tracker.observe(topology, &report.incidents, &self.zones, &mut report.tracker);
+    }
 
     fn begin(&mut self, index: u64, valid: &[bool]) {
         let report = &mut self.report;

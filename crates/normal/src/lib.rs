@@ -26,11 +26,38 @@
 
 #![forbid(unsafe_code)]
 
+mod area;
+mod blocks;
+mod columns;
+mod completion;
+mod correlate;
+mod dense;
 mod diagnoser;
+mod family;
 mod finding;
+mod gateway;
+mod history;
 mod incident;
+mod load;
+mod notify;
+mod outlier;
 mod policy;
 mod report;
+mod residual;
+mod scope;
+mod select;
+mod tracker;
+
+pub mod robust {
+    //! Steps 2 to 6 of the diagnosis, for other matrices of costs between ranks.
+    //!
+    //! `deepxtrace-ll` runs them on wait matrices. Most programs want a
+    //! [`Diagnoser`](crate::Diagnoser) instead.
+
+    pub use crate::dense::DenseSolver;
+    pub use crate::outlier::{Outlier, Place, RailSide, Thresholds};
+    pub use crate::select::median;
+}
 
 pub use diagnoser::Diagnoser;
 pub use finding::{Against, Finding, PathScope};

@@ -231,12 +231,12 @@ pub struct WindowDiagnosis {
 }
 
 impl WindowDiagnosis {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(ranks: usize) -> Self {
         Self {
             window_index: 0,
             state: WindowState::Idle,
             reason: None,
-            missing_ranks: Vec::new(),
+            missing_ranks: Vec::with_capacity(ranks),
             tracker: Vec::new(),
             probes: ProbeReports::none(),
             incidents: Vec::new(),

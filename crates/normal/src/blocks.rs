@@ -1,0 +1,139 @@
+//! Steps 2 and 6: the blocks of cells from one node to another.
+
+use deepxtrace_counters::Topology;
+
+use crate::dense::{Class, INTER, INTRA};
+use crate::family::{FLOOR, MEDIAN_ERROR};
+use crate::outlier::Place;
+use crate::policy::MIN_SCORE;
+use crate::select::{self, LeaveOneOut};
+
+/// Fewest valid cells of a block that is its own reference, and that is judged.
+const MIN_CELLS: u32 = 9;
+
+/// Median and number of the valid cells of each block, `[source node, destination node]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    topology: Topology,
+    medians: Vec<f64>,
+    cells: Vec<u32>,
+}
+
+impl Blocks {
+    pub(crate) fn new(topology: Topology) -> Self {
+        let blocks = topology.nodes() * topology.nodes();
+        Self { topology, medians: vec![f64::NAN; blocks], cells: vec![0; blocks] }
+    }
+
+    /// Replaces every cost by the logarithm of its ratio to its reference: the median of its block,
+    /// or of its class where the block is too small.
+    pub(crate) fn reference(&mut self, classes: &mut [Class; 2], buffer: &mut Vec<f64>) {
+        let nodes = self.topology.nodes();
+        let mut small = [false; 2];
+        for (at, (median, cells)) in self.medians.iter_mut().zip(&mut self.cells).enumerate() {
+            let (src, dst) = (at / nodes, at % nodes);
+            buffer.clear();
+            for row in block_rows(self.topology, classes, (src, dst)) {
+                buffer.extend(row.iter().filter(|value| !value.is_nan()));
+            }
+            *cells = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+            *median = select::median(buffer).unwrap_or(f64::NAN);
+            small[class_of(src, dst)] |= (1..MIN_CELLS).contains(cells);
+        }
+        let mut stand_in = [f64::NAN; 2];
+        for ((stand_in, class), _) in
+            stand_in.iter_mut().zip(&*classes).zip(small).filter(|&(_, small)| small)
+        {
+            buffer.clear();
+            buffer.extend(class.values.iter().filter(|value| !value.is_nan()));
+            *stand_in = select::median(buffer).unwrap_or(f64::NAN);
+        }
+        for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
+            let (src, dst) = (at / nodes, at % nodes);
+            let reference = if cells < MIN_CELLS { stand_in[class_of(src, dst)] } else { median };
+            for rank in self.topology.ranks_of(src) {
+                let row = block_row_mut(self.topology, classes, rank, (src, dst));
+                row.iter_mut().for_each(|value| *value = (*value / reference).ln());
+            }
+        }
+    }
+
+    /// Calls `found` with place, ratio and score of every block that stands out among the other
+    /// blocks of its class, by place.
+    pub(crate) fn judge(
+        &self,
+        sigma: f64,
+        min_ratio: f64,
+        buffer: &mut Vec<f64>,
+        mut found: impl FnMut(Place, f64, f64),
+    ) {
+        let nodes = self.topology.nodes();
+        let others = [INTRA, INTER].map(|class| {
+            buffer.clear();
+            let blocks =
+                self.medians.iter().zip(&self.cells).enumerate().filter(|&(at, (_, n))| {
+                    class_of(at / nodes, at % nodes) == class && *n >= MIN_CELLS
+                });
+            buffer.extend(blocks.map(|(_, (median, _))| median));
+            LeaveOneOut::new(buffer)
+        });
+        for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
+            let (src_node, dst_node) = (at / nodes, at % nodes);
+            let Some(others) = others[class_of(src_node, dst_node)] else { continue };
+            if cells < MIN_CELLS {
+                continue;
+            }
+            let ratio = median / others.without(median);
+            if ratio >= min_ratio {
+                let error = MEDIAN_ERROR * sigma / f64::from(cells).sqrt();
+                let score = ratio.ln() / error.max(FLOOR);
+                if score >= MIN_SCORE {
+                    found(Place::Block { src_node, dst_node }, ratio, score);
+                }
+            }
+        }
+    }
+
+    /// The mean of the blocks' medians, weighted by cells; `None` without cells.
+    pub(crate) fn scalar(&self) -> Option<f64> {
+        let (mut sum, mut total) = (0.0, 0.0);
+        for (&median, &cells) in self.medians.iter().zip(&self.cells) {
+            if cells > 0 {
+                sum += median * f64::from(cells);
+                total += f64::from(cells);
+            }
+        }
+        (total > 0.0).then(|| sum / total)
+    }
+}
+
+fn class_of(src_node: usize, dst_node: usize) -> usize {
+    if src_node == dst_node { INTRA } else { INTER }
+}
+
+/// The rows of one block.
+fn block_rows(
+    topology: Topology,
+    classes: &[Class; 2],
+    (src, dst): (usize, usize),
+) -> impl Iterator<Item = &[f64]> {
+    let class = &classes[class_of(src, dst)];
+    let columns = topology.ranks_of(dst);
+    let first = if src == dst { 0 } else { columns.start };
+    topology.ranks_of(src).map(move |rank| {
+        let at = rank * class.width + first;
+        &class.values[at..at + columns.len()]
+    })
+}
+
+fn block_row_mut(
+    topology: Topology,
+    classes: &mut [Class; 2],
+    rank: usize,
+    (src, dst): (usize, usize),
+) -> &mut [f64] {
+    let class = &mut classes[class_of(src, dst)];
+    let columns = topology.ranks_of(dst);
+    let at = rank * class.width + if src == dst { 0 } else { columns.start };
+    &mut class.values[at..at + columns.len()]
+}

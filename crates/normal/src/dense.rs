@@ -1,0 +1,393 @@
+//! Steps 1 to 6 on a matrix with two path classes, intra-node and inter-node cells.
+
+use std::ops::Range;
+
+use deepxtrace_counters::Topology;
+
+use crate::area::Area;
+use crate::blocks::Blocks;
+use crate::columns::{COLUMNS, Columns};
+use crate::family::{self, Family, MAD_TO_SIGMA};
+use crate::load;
+use crate::outlier::{Axes, Outlier, Place, RailSide, Thresholds};
+use crate::residual::Residuals;
+use crate::select;
+
+/// Fewest valid cells of a matrix that is diagnosed.
+pub(crate) const MIN_CELLS: usize = 3;
+/// Smallest ratio of a destination column that explains a late rank.
+const EXPLAINING_RATIO: f64 = 1.05;
+
+/// The index of a path class: intra-node first.
+pub(crate) const INTRA: usize = 0;
+pub(crate) const INTER: usize = 1;
+
+/// The cells of one path class, a row each source rank; NaN where there is no valid cell.
+///
+/// Inter-node rows are as wide as the group. Intra-node rows are as wide as a node and begin at
+/// the first rank of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Class {
+    pub(crate) width: usize,
+    pub(crate) values: Vec<f64>,
+    loads: Vec<f64>,
+    pub(crate) cells: usize,
+}
+
+impl Class {
+    fn new(ranks: usize, width: usize) -> Self {
+        let nothing = vec![f64::NAN; ranks * width];
+        Self { width, values: nothing.clone(), loads: nothing, cells: 0 }
+    }
+}
+
+/// Finds what stands out in a matrix `[source, destination]` of positive costs, by the robust
+/// steps of the Normal-mode specification.
+///
+/// Fill it with [`fill`](Self::fill), then ask [`solve`](Self::solve). Nothing is allocated after
+/// the construction but for outliers.
+#[derive(Debug, Clone)]
+pub struct DenseSolver {
+    topology: Topology,
+    /// Ranks of a full node, the group's at most.
+    node_size: usize,
+    classes: [Class; 2],
+    blocks: Blocks,
+    /// Effects of rows or columns of one class.
+    axis: Family,
+    rails: Family,
+    rail_side: RailSide,
+    axes: Axes,
+    columns: Columns,
+    buffer: Vec<f64>,
+    sigma: f64,
+    slow_columns: Vec<bool>,
+    outliers: Vec<Outlier>,
+}
+
+impl DenseSolver {
+    /// A solver for the matrices of one group.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
+        let n = topology.ep_size();
+        let node_size = topology.ranks_per_node().min(n);
+        let inter = if topology.nodes() > 1 { n } else { 0 };
+        let rails = if node_size < family::MIN_CELLS { 0 } else { n * topology.nodes() };
+        Self {
+            topology,
+            node_size,
+            classes: [Class::new(n, node_size), Class::new(n, inter)],
+            blocks: Blocks::new(topology),
+            axis: Family::new(n),
+            rails: Family::new(rails),
+            rail_side: RailSide::Source,
+            axes: Axes::new(n),
+            columns: Columns::new(n),
+            buffer: Vec::with_capacity(n * (n + node_size)),
+            sigma: 0.0,
+            slow_columns: vec![false; n],
+            outliers: Vec::new(),
+        }
+    }
+
+    /// Fills the matrix. `cell(source, destination)` gives the cost of a sample, positive, and its
+    /// load (tokens a sample), positive; NaN for a cost that is not there or a load that is not
+    /// known. It is not asked for the diagonal. Returns the number of valid cells.
+    #[inline]
+    pub fn fill(&mut self, mut cell: impl FnMut(usize, usize) -> (f64, f64)) -> usize {
+        for source in 0..self.topology.ep_size() {
+            let own = self.topology.ranks_of(self.topology.node(source));
+            let [intra, inter] = &mut self.classes;
+            let mut put = |class: &mut Class, at: usize, destinations: Range<usize>| {
+                let row = source * class.width + at;
+                let end = row + destinations.len();
+                let values = &mut class.values[row..end];
+                let loads = class.loads[row..end].iter_mut();
+                for ((destination, value), load) in destinations.zip(values).zip(loads) {
+                    (*value, *load) = cell(source, destination);
+                }
+            };
+            put(intra, 0, own.start..source);
+            put(intra, source + 1 - own.start, source + 1..own.end);
+            if inter.width > 0 {
+                put(inter, 0, 0..own.start);
+                put(inter, own.end, own.end..self.topology.ep_size());
+            }
+        }
+        for class in &mut self.classes {
+            class.cells = class.values.iter().filter(|value| !value.is_nan()).count();
+        }
+        self.classes.iter().map(|class| class.cells).sum()
+    }
+
+    /// Step 1: brings every cell to the load `x0` of its class (intra-node first), or to the
+    /// class median where there is none. Returns the class medians of `ln` load.
+    pub fn adjust_load(&mut self, x0: [Option<f64>; 2]) -> [Option<f64>; 2] {
+        let mut medians = [None; 2];
+        for ((class, x0), median) in self.classes.iter_mut().zip(x0).zip(&mut medians) {
+            *median = load::adjust(&mut class.values, &class.loads, x0, &mut self.buffer);
+        }
+        medians
+    }
+
+    /// Steps 2 to 6, with rails where `rails` names a side and there are three nodes or more.
+    ///
+    /// Returns what stands out, by kind and place: nothing for fewer than three valid cells. The
+    /// filled values are used up.
+    pub fn solve(&mut self, thresholds: Thresholds, rails: Option<RailSide>) -> &[Outlier] {
+        self.outliers.clear();
+        self.slow_columns.fill(false);
+        if self.classes.iter().map(|class| class.cells).sum::<usize>() < MIN_CELLS {
+            return &self.outliers;
+        }
+        self.blocks.reference(&mut self.classes, &mut self.buffer);
+        let centre = self.noise();
+        self.rows(thresholds.axis_ratio, centre);
+        self.columns(thresholds.axis_ratio);
+        if let Some(side) = rails.filter(|_| self.topology.nodes() > 2) {
+            self.rail_side = side;
+            self.rails(thresholds.axis_ratio);
+        }
+        self.points(thresholds.point_ratio);
+        let (sigma, outliers) = (self.sigma, &mut self.outliers);
+        self.blocks.judge(sigma, thresholds.axis_ratio, &mut self.buffer, |place, ratio, score| {
+            outliers.push(Outlier { place, ratio, score });
+        });
+        &self.outliers
+    }
+
+    /// The outliers of the last [`solve`](Self::solve).
+    #[must_use]
+    pub fn outliers(&self) -> &[Outlier] {
+        &self.outliers
+    }
+
+    /// The mean of the blocks' medians, weighted by valid cells; after [`solve`](Self::solve).
+    #[must_use]
+    pub fn scalar(&self) -> Option<f64> {
+        self.blocks.scalar()
+    }
+
+    /// Destination ranks whose column has a ratio of at least 1.05 and a robust score in a class,
+    /// by rank: too little for a finding, enough to explain why a rank is late.
+    pub(crate) fn slow_columns(&self) -> &[bool] {
+        &self.slow_columns
+    }
+
+    /// Adds up `weight(source, destination)` over the valid cells of a place, row by row; after
+    /// [`solve`](Self::solve).
+    #[must_use]
+    pub fn sum_over(&self, place: Place, weight: impl FnMut(usize, usize) -> f64) -> f64 {
+        self.sum(&Area::of(self.topology, place, self.rail_side), weight)
+    }
+
+    /// Adds up `weight(source, destination)` over all valid cells, row by row.
+    #[must_use]
+    pub fn sum_over_all(&self, weight: impl FnMut(usize, usize) -> f64) -> f64 {
+        self.sum(&Area::all(self.topology), weight)
+    }
+
+    fn sum(&self, area: &Area, mut weight: impl FnMut(usize, usize) -> f64) -> f64 {
+        let mut sum = 0.0;
+        for source in area.sources.clone() {
+            for destination in area.destinations.clone() {
+                let intra = self.topology.same_node(source, destination);
+                if area.holds(intra) && self.is_valid(source, destination) {
+                    sum += weight(source, destination);
+                }
+            }
+        }
+        sum
+    }
+
+    /// Whether the cell is valid: counted, and not on the diagonal.
+    fn is_valid(&self, source: usize, destination: usize) -> bool {
+        let (class, column) = if self.topology.same_node(source, destination) {
+            (&self.classes[INTRA], self.topology.local_index(destination))
+        } else {
+            (&self.classes[INTER], destination)
+        };
+        !class.values[source * class.width + column].is_nan()
+    }
+
+    /// Step 3, but for the subtraction: the median of all cells, and the noise of one cell.
+    fn noise(&mut self) -> f64 {
+        self.gather();
+        let centre = select::median(&mut self.buffer).unwrap_or(0.0);
+        self.sigma = MAD_TO_SIGMA * select::deviation(&mut self.buffer, centre).unwrap_or(0.0);
+        centre
+    }
+
+    /// Puts all valid cells into the buffer.
+    fn gather(&mut self) {
+        self.buffer.clear();
+        for class in &self.classes {
+            self.buffer.extend(class.values.iter().filter(|value| !value.is_nan()));
+        }
+    }
+
+    fn present(&self) -> [bool; 2] {
+        [self.classes[INTRA].cells > 0, self.classes[INTER].cells > 0]
+    }
+
+    /// Rows of each class. A row without an effect loses `centre`, what step 3 subtracts from all
+    /// cells; to the others the difference of effects is the same with and without it.
+    fn rows(&mut self, min_ratio: f64, centre: f64) {
+        self.axes.clear();
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            self.axis.clear();
+            if class.width == 0 {
+                continue;
+            }
+            for (rank, row) in class.values.chunks_exact_mut(class.width).enumerate() {
+                self.buffer.clear();
+                self.buffer.extend(row.iter().filter(|value| !value.is_nan()));
+                let effect = family::effect(&mut self.buffer);
+                if let Some(effect) = effect {
+                    self.axis.set(rank, effect, self.buffer.len());
+                }
+                let effect = effect.unwrap_or(centre);
+                row.iter_mut().for_each(|value| *value -= effect);
+            }
+            self.axis.judge(self.sigma, min_ratio, |rank, ratio, score| {
+                self.axes.add(rank, index, ratio, score);
+            });
+        }
+        let outliers = self.axes.outliers(self.present());
+        self.outliers.extend(outliers.map(|(rank, path, ratio, score)| Outlier {
+            place: Place::Row { rank, path },
+            ratio,
+            score,
+        }));
+    }
+
+    fn columns(&mut self, min_ratio: f64) {
+        self.axes.clear();
+        for index in [INTRA, INTER] {
+            self.axis.clear();
+            if index == INTRA {
+                for node in 0..self.topology.nodes() {
+                    self.class_columns(index, self.topology.ranks_of(node));
+                }
+            } else if self.classes[index].width > 0 {
+                self.class_columns(index, 0..self.topology.ep_size());
+            }
+            self.axis.judge(self.sigma, EXPLAINING_RATIO.min(min_ratio), |rank, ratio, score| {
+                self.slow_columns[rank] |= ratio >= EXPLAINING_RATIO;
+                if ratio >= min_ratio {
+                    self.axes.add(rank, index, ratio, score);
+                }
+            });
+        }
+        let outliers = self.axes.outliers(self.present());
+        self.outliers.extend(outliers.map(|(rank, path, ratio, score)| Outlier {
+            place: Place::Column { rank, path },
+            ratio,
+            score,
+        }));
+    }
+
+    /// Takes the column effects of a class away: of the whole class, or of one node's square.
+    fn class_columns(&mut self, index: usize, ranks: Range<usize>) {
+        let class = &mut self.classes[index];
+        let rows = &mut class.values[ranks.start * class.width..ranks.end * class.width];
+        self.columns.effects.clear();
+        for first in (0..ranks.len()).step_by(COLUMNS) {
+            let columns = first..(first + COLUMNS).min(ranks.len());
+            self.columns.gather(rows, class.width, columns.clone());
+            for (lane, column) in columns.enumerate() {
+                let line = self.columns.line(lane);
+                let effect = family::effect(line);
+                if let Some(effect) = effect {
+                    self.axis.set(ranks.start + column, effect, line.len());
+                }
+                self.columns.effects.push(effect.unwrap_or(0.0));
+            }
+        }
+        for row in rows.chunks_exact_mut(class.width) {
+            for (value, effect) in row.iter_mut().zip(&self.columns.effects) {
+                *value -= effect;
+            }
+        }
+    }
+
+    fn rails(&mut self, min_ratio: f64) {
+        let side = self.rail_side;
+        if self.node_size < family::MIN_CELLS {
+            return;
+        }
+        self.rails.clear();
+        for node in 0..self.topology.nodes() {
+            match side {
+                RailSide::Source => self.source_rails(node),
+                RailSide::Destination => self.destination_rails(node),
+            }
+        }
+        let first = self.outliers.len();
+        let (topology, outliers) = (self.topology, &mut self.outliers);
+        let nodes = topology.nodes();
+        self.rails.judge(self.sigma, min_ratio, |group, ratio, score| {
+            let (rank, other) = (group / nodes, group % nodes);
+            let local_index = topology.local_index(rank);
+            let (src_node, dst_node) = match side {
+                RailSide::Source => (topology.node(rank), other),
+                RailSide::Destination => (other, topology.node(rank)),
+            };
+            let place = Place::Rail { local_index, src_node, dst_node };
+            outliers.push(Outlier { place, ratio, score });
+        });
+        self.outliers[first..].sort_unstable_by_key(|outlier| outlier.place);
+    }
+
+    /// Rails of dispatch that leave `node`: parts of its rows.
+    fn source_rails(&mut self, node: usize) {
+        let (topology, class) = (self.topology, &mut self.classes[INTER]);
+        for source in topology.ranks_of(node) {
+            let row = &mut class.values[source * class.width..][..class.width];
+            for other in (0..topology.nodes()).filter(|&other| other != node) {
+                let part = &mut row[topology.ranks_of(other)];
+                self.buffer.clear();
+                self.buffer.extend(part.iter().filter(|value| !value.is_nan()));
+                if let Some(effect) = family::effect(&mut self.buffer) {
+                    self.rails.set(source * topology.nodes() + other, effect, self.buffer.len());
+                    part.iter_mut().for_each(|value| *value -= effect);
+                }
+            }
+        }
+    }
+
+    /// Rails of combine that come from `node`: parts of the columns of the other nodes.
+    fn destination_rails(&mut self, node: usize) {
+        let (topology, class) = (self.topology, &mut self.classes[INTER]);
+        let own = topology.ranks_of(node);
+        let rows = &mut class.values[own.start * class.width..own.end * class.width];
+        for destination in (0..topology.ep_size()).filter(|destination| !own.contains(destination))
+        {
+            let column = || rows.iter().skip(destination).step_by(class.width);
+            self.buffer.clear();
+            self.buffer.extend(column().filter(|value| !value.is_nan()));
+            if let Some(effect) = family::effect(&mut self.buffer) {
+                self.rails.set(destination * topology.nodes() + node, effect, self.buffer.len());
+                let column = rows.iter_mut().skip(destination).step_by(class.width);
+                column.for_each(|value| *value -= effect);
+            }
+        }
+    }
+
+    fn points(&mut self, min_ratio: f64) {
+        self.gather();
+        let Some(residuals) = Residuals::new(&mut self.buffer, self.sigma) else { return };
+        let first = self.outliers.len();
+        for (index, class) in self.classes.iter().enumerate().filter(|(_, class)| class.width > 0) {
+            for (src, row) in class.values.chunks_exact(class.width).enumerate() {
+                for (column, &value) in row.iter().enumerate() {
+                    let Some((ratio, score)) = residuals.judge(value, min_ratio) else { continue };
+                    let own = self.topology.ranks_of(self.topology.node(src));
+                    let dst = if index == INTRA { own.start + column } else { column };
+                    self.outliers.push(Outlier { place: Place::Point { src, dst }, ratio, score });
+                }
+            }
+        }
+        self.outliers[first..].sort_unstable_by_key(|outlier| outlier.place);
+    }
+}

@@ -1,0 +1,84 @@
+//! Step 4: the effects of a family of groups (all rows of a class, all rails, ...), and which of
+//! them stand out.
+
+use crate::policy::MIN_SCORE;
+use crate::select;
+
+/// Fewest cells of a group with an effect, and fewest such groups of a family that is judged.
+pub(crate) const MIN_CELLS: usize = 3;
+/// A median absolute deviation times this estimates a standard deviation.
+pub(crate) const MAD_TO_SIGMA: f64 = 1.4826;
+/// The standard error of a median is this many times that of a mean.
+pub(crate) const MEDIAN_ERROR: f64 = 1.2533;
+/// Smallest denominator of a score.
+pub(crate) const FLOOR: f64 = 1e-6;
+
+/// Takes the median of `line` (cells that are there, in any order): the effect of the group, if it
+/// has enough cells. The slice is permuted.
+pub(crate) fn effect(line: &mut [f64]) -> Option<f64> {
+    if line.len() < MIN_CELLS { None } else { select::median(line) }
+}
+
+/// The effects of one family of groups.
+#[derive(Debug, Clone)]
+pub(crate) struct Family {
+    /// Effect of each group, NaN for none.
+    effects: Vec<f64>,
+    /// Cells of each group.
+    cells: Vec<u32>,
+    buffer: Vec<f64>,
+}
+
+impl Family {
+    pub(crate) fn new(groups: usize) -> Self {
+        Self {
+            effects: vec![f64::NAN; groups],
+            cells: vec![0; groups],
+            buffer: Vec::with_capacity(groups),
+        }
+    }
+
+    /// Begins anew: no group has an effect.
+    pub(crate) fn clear(&mut self) {
+        self.effects.fill(f64::NAN);
+    }
+
+    pub(crate) fn set(&mut self, group: usize, effect: f64, cells: usize) {
+        self.effects[group] = effect;
+        self.cells[group] = u32::try_from(cells).unwrap_or(u32::MAX);
+    }
+
+    /// The effect of a group, `None` when it has too few cells.
+    pub(crate) fn effect(&self, group: usize) -> Option<f64> {
+        Some(self.effects[group]).filter(|effect| !effect.is_nan())
+    }
+
+    /// Calls `found` with group, ratio and score of every group whose ratio and score reach
+    /// `min_ratio` and [`MIN_SCORE`]; of none when fewer than three have an effect.
+    pub(crate) fn judge(
+        &mut self,
+        sigma: f64,
+        min_ratio: f64,
+        mut found: impl FnMut(usize, f64, f64),
+    ) {
+        self.buffer.clear();
+        self.buffer.extend(self.effects.iter().filter(|effect| !effect.is_nan()));
+        if self.buffer.len() < MIN_CELLS {
+            return;
+        }
+        let Some(centre) = select::median(&mut self.buffer) else { return };
+        let Some(mad) = select::deviation(&mut self.buffer, centre) else { return };
+        for (group, (&effect, &cells)) in self.effects.iter().zip(&self.cells).enumerate() {
+            // No effect, or at most 1x: never a finding, and most groups are that.
+            if effect.is_nan() || effect <= centre {
+                continue;
+            }
+            let error = MEDIAN_ERROR * sigma / f64::from(cells).sqrt();
+            let score = (effect - centre) / (MAD_TO_SIGMA * mad).max(error).max(FLOOR);
+            let ratio = (effect - centre).exp();
+            if ratio >= min_ratio && score >= MIN_SCORE {
+                found(group, ratio, score);
+            }
+        }
+    }
+}
