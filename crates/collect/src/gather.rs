@@ -303,6 +303,10 @@ pub enum GatherError {
     /// A vector in device memory for a gather that takes host memory, or the reverse.
     #[error("the vector does not lie where this gather takes it from (device or host memory)")]
     Residence,
+    /// The program captures the stream of the gather into a graph: nothing was enqueued, and the
+    /// step is skipped. All ranks must capture at the same step.
+    #[error("the stream of the gather is being captured: this step was skipped")]
+    Capturing,
     /// A channel that this rank does not have.
     #[error("there is no channel {0}")]
     Channel(u8),

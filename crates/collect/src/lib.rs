@@ -28,12 +28,16 @@
 
 mod background;
 mod collector;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod device;
 mod gather;
 mod group;
 mod host;
 mod inbox;
 mod local;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod schedule;
 mod slots;
 mod stop;
@@ -41,6 +45,8 @@ mod trigger;
 
 pub use background::{Background, Event};
 pub use collector::{Answered, Collector, Round};
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaDevice, CudaMemory};
 pub use device::{
     CounterMemory, DeviceError, Enqueued, Identity, STAGING_BUFFERS, SkipReason, Ticket,
 };
@@ -54,6 +60,8 @@ pub use group::{
 };
 pub use host::{HostCounters, HostMemory, HostQueue};
 pub use local::LocalGroup;
+#[cfg(feature = "nccl")]
+pub use nccl::{NcclComm, NcclGroup, NcclUniqueId};
 pub use schedule::{EveryInterval, EverySteps, Schedule};
 pub use stop::{Stop, Until};
 pub use trigger::Trigger;
