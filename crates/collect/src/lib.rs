@@ -41,6 +41,7 @@ mod nccl;
 mod schedule;
 mod slots;
 mod stop;
+mod tcp;
 mod trigger;
 
 pub use background::{Background, Event};
@@ -64,5 +65,6 @@ pub use local::LocalGroup;
 pub use nccl::{NcclComm, NcclGroup, NcclUniqueId};
 pub use schedule::{EveryInterval, EverySteps, Schedule};
 pub use stop::{Stop, Until};
+pub use tcp::TcpGroup;
 pub use trigger::Trigger;
 pub use uuid::Uuid;
