@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod input;
 mod output;
+mod text;
 
 use std::io::Write as _;
 use std::process::ExitCode;

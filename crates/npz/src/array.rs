@@ -78,6 +78,12 @@ impl<'a> Array<'a> {
         &self.header.dtype
     }
 
+    /// The file, as it was named when it was opened.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.place.file
+    }
+
     /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,6 +1,9 @@
 //! The commands, one file each.
 
 mod demo;
+mod ll;
+mod normal;
+mod policy;
 
 use clap::Subcommand;
 
@@ -19,6 +22,8 @@ pub enum Outcome {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Demo(demo::Demo),
+    Normal(normal::Normal),
+    Ll(ll::Ll),
 }
 
 impl Command {
@@ -30,6 +35,8 @@ impl Command {
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
         match self {
             Self::Demo(command) => command.run(output),
+            Self::Normal(command) => command.run(output),
+            Self::Ll(command) => command.run(output),
         }
     }
 }

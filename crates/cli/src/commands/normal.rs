@@ -1,0 +1,111 @@
+//! `deepxtrace normal ...`: windows of Normal-mode counters.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use deepxtrace::counters::{Snapshot, Step, Windows};
+use deepxtrace::normal::{Diagnoser, WindowDiagnosis};
+
+use crate::commands::Outcome;
+use crate::commands::policy::PolicyArgs;
+use crate::input::snapshots::SnapshotFile;
+use crate::output::Output;
+use crate::text::normal::Report;
+
+/// Diagnose windows of Normal-mode counters.
+#[derive(Debug, Args)]
+pub struct Normal {
+    #[command(subcommand)]
+    command: NormalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum NormalCommand {
+    Analyze(Analyze),
+}
+
+impl Normal {
+    /// Runs the command.
+    pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        match self.command {
+            NormalCommand::Analyze(command) => command.run(output),
+        }
+    }
+}
+
+/// Diagnose every window of a file of cumulative counters.
+///
+/// The file is an NPZ archive: `counters`, integers [W, N, 6 + 9N], the cumulative vectors of N
+/// ranks at W times; `timestamps_unix_ns` [W]; `ranks_per_node`, a scalar; optionally `present`,
+/// booleans [W, N], whose snapshot arrived. The first snapshot is the boundary: it begins window 1.
+#[derive(Debug, Args)]
+struct Analyze {
+    /// The file
+    #[arg(value_name = "SNAPSHOTS.npz")]
+    file: PathBuf,
+    /// One JSON object a window
+    #[arg(long)]
+    json: bool,
+    /// Exit with 1 when a window has a finding
+    #[arg(long)]
+    fail_on_findings: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+impl Analyze {
+    fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        let mut file = SnapshotFile::open(&self.file)?;
+        let topology = file.topology();
+        let mut diagnoser = Diagnoser::new(topology, self.policy.policy())?;
+        let mut text = Report::default();
+        if !self.json {
+            let windows = file.len().saturating_sub(1);
+            Report::title(output, &self.file.display().to_string(), windows, topology)?;
+        }
+        let mut found = false;
+        each_window(&mut file, &mut diagnoser, |report| {
+            found |= report.has_findings();
+            if self.json {
+                serde_json::to_writer(&mut *output, report)?;
+                writeln!(output)?;
+                Ok(())
+            } else {
+                Ok(text.window(output, report)?)
+            }
+        })?;
+        if !self.json {
+            text.finish(output)?;
+        }
+        Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+    }
+}
+
+/// Diagnoses the windows of a file in order.
+fn each_window(
+    file: &mut SnapshotFile,
+    diagnoser: &mut Diagnoser,
+    mut take: impl FnMut(&WindowDiagnosis) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let topology = file.topology();
+    let mut snapshots = file.snapshots()?;
+    let mut snapshot = Snapshot::zeros(topology, 0);
+    let mut windows = Windows::new(topology);
+    let mut present_before = Vec::new();
+    while snapshots.read(&mut snapshot)? {
+        let present = snapshot.present().to_vec();
+        match windows.advance(&mut snapshot) {
+            Ok(Step::Boundary) => {}
+            Ok(Step::Window(window)) => take(diagnoser.diagnose(window))?,
+            Err(error) => {
+                let both = present.iter().zip(&present_before);
+                let valid: Vec<bool> = both.map(|(&now, &before)| now && before).collect();
+                let index = windows.next_index().saturating_sub(1);
+                take(diagnoser.refuse(index, &error, &valid))?;
+            }
+        }
+        present_before = present;
+    }
+    Ok(())
+}

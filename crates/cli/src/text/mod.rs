@@ -1,0 +1,10 @@
+//! Diagnoses for people.
+
+pub mod ll;
+pub mod normal;
+
+/// The first of many, and how many more there are.
+fn shown<T>(all: &[T], most: usize) -> (&[T], usize) {
+    let shown = all.get(..most).unwrap_or(all);
+    (shown, all.len() - shown.len())
+}
