@@ -131,8 +131,7 @@ fn lines(report: &WindowDiagnosis) -> Vec<(Style, String)> {
         }
     }
     if !report.missing_ranks.is_empty() {
-        let ranks = list(&report.missing_ranks, |rank| rank.to_string());
-        lines.push((WARNING, format!("no snapshot of rank {ranks}")));
+        lines.push((WARNING, format!("no snapshot of {}", named(&report.missing_ranks))));
     }
     lines
 }
@@ -141,12 +140,12 @@ fn lines(report: &WindowDiagnosis) -> Vec<(Style, String)> {
 pub fn incident_text(incident: &Incident) -> String {
     match incident {
         Incident::PreStageArrivalSkew { probe, ranks } => {
-            let ranks = list(ranks, |rank| rank.to_string());
+            let arrives = if ranks.len() == 1 { "arrives" } else { "arrive" };
             let stage = match probe {
                 NotifyProbe::CachedNotifyCombine => "combine",
                 NotifyProbe::NotifyDispatch | NotifyProbe::CachedNotifyDispatch => "dispatch",
             };
-            format!("rank {ranks} arrives late: look at what runs before {stage} ({probe})")
+            format!("{} {arrives} late: look at what runs before {stage} ({probe})", named(ranks))
         }
         Incident::GlobalDataPathSlowdown { .. } => {
             "the whole data path is slow: look at the network as a whole".to_owned()
@@ -161,8 +160,8 @@ pub fn incident_text(incident: &Incident) -> String {
                     let _ = write!(text, ", {name} {part}");
                 }
             };
-            part("tokens of rank", list(owners, |rank| rank.to_string()));
-            part("experts of rank", list(experts, |rank| rank.to_string()));
+            part("tokens of", named(owners));
+            part("experts of", named(experts));
             part("node", list(node_pairs, |[a, b]| format!("{a} -> {b}")));
             part("owner -> expert", list(edges, |[a, b]| format!("{a} -> {b}")));
             part("rail", list(rails, |[local, a, b]| format!("{local} of node {a} -> {b}")));
@@ -171,6 +170,16 @@ pub fn incident_text(incident: &Incident) -> String {
         Incident::Unclassified { .. } => "slow paths that do not add up to one cause".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// `rank 9` or `ranks 0, 1`; empty for none.
+fn named(ranks: &[usize]) -> String {
+    let name = match ranks.len() {
+        0 => return String::new(),
+        1 => "rank",
+        _ => "ranks",
+    };
+    format!("{name} {}", list(ranks, |rank| rank.to_string()))
 }
 
 fn list<T>(items: &[T], one: impl Fn(&T) -> String) -> String {
