@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
+mod bench;
 mod ci;
 mod shell;
 
@@ -12,12 +13,14 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   ci        format, lint, test, document and build every feature alone
+  bench     figures beside their floors; `bench normal 4096` for one table
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::check(),
+        Some("bench") => bench::bench(&arguments.collect::<Vec<_>>()),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             Ok(())

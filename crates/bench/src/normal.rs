@@ -1,0 +1,78 @@
+//! One Normal window: difference, six probes, correlation, tracker.
+
+use std::error::Error;
+use std::hint::black_box;
+
+use deepxtrace_counters::{Snapshot, Topology, Window};
+use deepxtrace_normal::{Diagnoser, Policy};
+use deepxtrace_sim::{Workload, WorkloadConfig};
+
+use crate::timing::{Pair, show, side_by_side};
+
+/// The goal of a size, us, on one core.
+const GOALS_US: [(usize, f64); 5] =
+    [(16, 80.0), (64, 800.0), (256, 15_000.0), (1024, 300_000.0), (4096, f64::NAN)];
+
+/// Prints the table, up to `largest` ranks.
+pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
+    println!("Normal window (difference of two snapshots, all probes, correlation), one core");
+    println!("floor: one pass over the two snapshots\n");
+    println!("| EP | window | goal | ns a cell | floor | x floor | windows timed |");
+    println!("|---|---|---|---|---|---|---|");
+    for (ranks, goal_us) in GOALS_US.into_iter().filter(|&(ranks, _)| ranks <= largest) {
+        let pair = measure(ranks)?;
+        let cells = (ranks * ranks) as f64;
+        let goal = if goal_us.is_nan() { "-".to_owned() } else { format!("{goal_us} us") };
+        println!(
+            "| {ranks} | {} | {goal} | {:.1} | {} | {:.1} | {} |",
+            show(pair.work),
+            pair.work.as_secs_f64() * 1e9 / cells,
+            show(pair.floor),
+            pair.ratio(),
+            pair.repeats,
+        );
+    }
+    println!();
+    Ok(())
+}
+
+fn measure(ranks: usize) -> Result<Pair, Box<dyn Error>> {
+    let topology = Topology::new(ranks, 8)?;
+    let (older, newer) = two_snapshots(topology)?;
+    let mut window = Window::empty(topology);
+    let mut diagnoser = Diagnoser::new(topology, Policy::default())?;
+    let mut failed = None;
+    let pair = side_by_side(
+        |turn| {
+            if let Err(error) = window.difference(turn as u64 + 1, &older, &newer) {
+                failed = Some(error);
+            }
+            black_box(diagnoser.diagnose(&window));
+        },
+        |_| {
+            let sum = |s: &Snapshot| s.counters().iter().fold(0_i64, |a, &b| a.wrapping_add(b));
+            black_box(sum(&older).wrapping_add(sum(&newer)));
+        },
+    );
+    failed.map_or(Ok(pair), |error| Err(error.into()))
+}
+
+fn two_snapshots(topology: Topology) -> Result<(Snapshot, Snapshot), Box<dyn Error>> {
+    let mut workload = Workload::new(WorkloadConfig::new(topology), 7)?;
+    let older = workload.run_window().clone();
+    let newer = workload.run_window().clone();
+    Ok((older, newer))
+}
+
+/// One window of `ranks` ranks, diagnosed `repeats` times: for instruction counts.
+pub fn repeat(ranks: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+    let topology = Topology::new(ranks, 8)?;
+    let (older, newer) = two_snapshots(topology)?;
+    let mut window = Window::empty(topology);
+    let mut diagnoser = Diagnoser::new(topology, Policy::default())?;
+    for turn in 0..repeats {
+        window.difference(turn as u64 + 1, &older, &newer)?;
+        black_box(diagnoser.diagnose(&window));
+    }
+    Ok(())
+}
