@@ -38,6 +38,7 @@ pub struct LlArtifact<'a> {
 }
 
 /// One window as it is kept in a file.
+#[allow(clippy::large_enum_variant, reason = "artifacts are handled one at a time")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Artifact<'a> {
     /// Of the Normal mode.

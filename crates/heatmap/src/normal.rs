@@ -254,9 +254,6 @@ fn cells(artifact: &NormalArtifact<'_>, probe: CompletionProbe) -> Array2<Cell> 
     Array2::from_shape_fn(delta.cost.dim(), |(source, destination)| {
         let (cost, samples) =
             (delta.cost[[source, destination]], delta.samples[[source, destination]]);
-        let one_node = gateway && topology.nodes() == 1;
-        let no_data =
-            if one_node { "one node: no path between nodes" } else { "no samples in this window" };
         let outside = if gateway {
             topology.same_node(source, destination)
                 || topology.local_index(source) != topology.local_index(destination)

@@ -12,7 +12,7 @@ use crate::style::Style;
 use crate::svg::{Font, N, Rect, Svg};
 use crate::text;
 
-const LEAST_WIDTH: f64 = 620.0;
+const LEAST_WIDTH: f64 = 740.0;
 const LEAST_PLOT: f64 = 260.0;
 const PANEL: f64 = 150.0;
 const LEAST_PANEL: f64 = 60.0;
@@ -61,7 +61,7 @@ impl Drawing<'_> {
 
     fn draw(&self, style: &Style) -> Result<Picture, PictureError> {
         let room = Room { least_width: LEAST_WIDTH, left: LEFT, right: RIGHT };
-        let mut plot_width = natural_side(self.plot.topology.ep_size()).max(600.0);
+        let mut plot_width = natural_side(self.plot.topology.ep_size()).max(650.0);
         let (mut width, mut panel) = (room.total(plot_width), PANEL);
         let axis =
             |plot_width| RankAxis { topology: self.plot.topology, pitch: plot_width / self.ranks };

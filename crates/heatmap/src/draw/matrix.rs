@@ -18,7 +18,7 @@ use crate::text;
 
 /// Least side of a plot, pixels.
 const LEAST_PLOT: f64 = 260.0;
-const LEAST_WIDTH: f64 = 620.0;
+const LEAST_WIDTH: f64 = 740.0;
 /// Distance of the colour bar from what stands left of it.
 const BAR_GAP: f64 = 14.0;
 const BAR_WIDTH: f64 = 18.0;
