@@ -1,7 +1,6 @@
 //! Rounds on a thread of their own.
 
 use std::fmt;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,8 +40,8 @@ pub enum Event<'a> {
 pub struct Background {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
-    /// Disconnected when the thread has ended.
-    ended: Receiver<()>,
+    /// Set when the thread has ended.
+    ended: Stop,
 }
 
 impl fmt::Debug for Background {
@@ -63,30 +62,27 @@ impl Background {
         schedule: Box<dyn Schedule>,
         sink: impl FnMut(Event<'_>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let stop = Stop::new();
+        let (stop, ended) = (Stop::new(), Stop::new());
         let worker = Worker { collector, schedule, sink, stop: stop.clone() };
-        let (running, ended) = sync_channel::<()>(0);
+        let at_end = SetAtEnd(ended.clone());
         let thread =
             std::thread::Builder::new().name("deepxtrace".to_owned()).spawn(move || {
-                let _running = running;
+                // Also when the sink panics.
+                let _at_end = at_end;
                 worker.run();
             })?;
         Ok(Self { stop, thread: Some(thread), ended })
     }
 
     /// Ends the thread and waits until it has ended, `patience` at most; says whether it has. One
-    /// that has not yet ended works on what its sink was told last, and ends after it.
+    /// that has not yet ended works on what its sink was told last, ends after it, and is not
+    /// waited for again.
     pub fn stop(&mut self, patience: Duration) -> bool {
         self.stop.set();
-        if self.thread.is_none() {
-            return true;
-        }
-        let ended = self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected);
-        match self.thread.take() {
-            Some(thread) if ended => {
-                let _ = thread.join();
-            }
-            thread => self.thread = thread,
+        let Some(thread) = self.thread.take() else { return self.ended.is_set() };
+        let ended = self.ended.sleep(patience);
+        if ended {
+            let _ = thread.join();
         }
         ended
     }
@@ -95,6 +91,14 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop(Duration::from_secs(5));
+    }
+}
+
+struct SetAtEnd(Stop);
+
+impl Drop for SetAtEnd {
+    fn drop(&mut self) {
+        self.0.set();
     }
 }
 

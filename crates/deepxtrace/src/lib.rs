@@ -8,6 +8,9 @@
 //! | always | [`counters`] | the layout of the device counters, snapshots and windows |
 //! | `normal` (default) | [`normal`] | diagnosis of Normal-mode windows |
 //! | `ll` (default) | [`ll`] | diagnosis of low-latency wait matrices |
+//! | `collect` (default) | [`collect`], [`config`] | counters in memory, gathered over an EP group; [`Diagnose`] |
+//! | `metrics` | [`metrics`] | figures of every window for the `metrics` crate |
+//! | `cuda`, `nccl` | [`collect`] | counters on CUDA devices, gather over NCCL |
 //!
 //! The default features need nothing but a Rust toolchain.
 //!
@@ -46,8 +49,24 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "collect")]
+pub mod config;
+#[cfg(feature = "collect")]
+mod diagnose;
+#[cfg(feature = "collect")]
+mod log;
+#[cfg(feature = "collect")]
+pub mod metrics;
+
+#[cfg(feature = "collect")]
+pub use deepxtrace_collect as collect;
 pub use deepxtrace_counters as counters;
 #[cfg(feature = "ll")]
 pub use deepxtrace_ll as ll;
 #[cfg(feature = "normal")]
 pub use deepxtrace_normal as normal;
+#[cfg(feature = "collect")]
+pub use diagnose::{
+    Builder, CombineBundle, Counters, Diagnose, DiagnoseError, DispatchBundle, Health, LlBundle,
+    LlReport, NormalReport, Notice, Ranks, RawPart, Report, SyncStep, WindowRecord, WindowSink,
+};
