@@ -21,6 +21,8 @@ mod analyzer;
 mod config;
 mod event;
 mod finding;
+#[cfg(feature = "ras")]
+pub mod ras;
 
 pub use analyzer::{Analyzer, Moment};
 pub use config::{Config, ConfigError, MAX_SECONDS, Settings};

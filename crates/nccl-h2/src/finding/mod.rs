@@ -18,7 +18,7 @@ pub use collective::{
 };
 pub use liveness::{NoProgress, RankHeartbeatTimeout};
 pub use p2p::{AmbiguousP2p, P2pCallMismatch, P2pMissingCounterpart, P2pSide};
-pub use stuck::{ErrorExit, MissingExit, RoundMissingExit};
+pub use stuck::{ErrorExit, LastRecord, MissingExit, RoundMissingExit};
 
 /// What is wrong: one kind a rule of the analyzer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

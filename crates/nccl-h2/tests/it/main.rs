@@ -1,0 +1,6 @@
+//! Integration tests, one module a subject.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[cfg(feature = "ras")]
+mod ras;
