@@ -68,5 +68,6 @@ pub use deepxtrace_normal as normal;
 #[cfg(feature = "collect")]
 pub use diagnose::{
     Builder, CombineBundle, Counters, Diagnose, DiagnoseError, DispatchBundle, Health, LlBundle,
-    LlReport, NormalReport, Notice, Ranks, RawPart, Report, SyncStep, WindowRecord, WindowSink,
+    LlRecord, LlReport, NormalReport, Notice, Ranks, RawPart, Report, SinkError, SyncStep,
+    WindowRecord, WindowSink,
 };

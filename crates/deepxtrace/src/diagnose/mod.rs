@@ -25,7 +25,7 @@ pub use error::DiagnoseError;
 pub use health::Health;
 pub use report::{LlReport, NormalReport, Notice, Ranks, Report};
 use session::Session;
-pub use sink::{WindowRecord, WindowSink};
+pub use sink::{LlRecord, SinkError, WindowRecord, WindowSink};
 
 use crate::config::{Config, Mode};
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deepxtrace_collect::{Answered, Event, Gathered, Membership, Round, Status, Uuid};
 use deepxtrace_counters::{LlPhase, LlWindows, Snapshot, Step, Topology, Windows};
-use deepxtrace_ll::LlDiagnoser;
-use deepxtrace_normal::{Diagnoser, PolicyError, WindowDiagnosis, WindowState};
+use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy};
+use deepxtrace_normal::{Diagnoser, Policy, PolicyError, WindowDiagnosis, WindowState};
 
 use super::health::Health;
 use super::report::{LlReport, NormalReport, Notice, Ranks, Report};
-use super::sink::{WindowRecord, WindowSink};
+use super::sink::{LlRecord, SinkError, WindowRecord, WindowSink};
 use crate::config::Config;
 use crate::log::{Lines, LogFile, low_latency, normal};
 
@@ -29,13 +29,18 @@ pub(super) struct Session {
     instance: Uuid,
     ranks: Ranks,
     teller: Teller,
-    sink: Option<Box<dyn WindowSink>>,
-    sink_failing: bool,
+    outlet: Outlet,
     details: bool,
     normal: Option<NormalSide>,
     low_latency: Option<LlSide>,
     /// Rounds before it are discarded.
     warm_up_ends: Instant,
+}
+
+/// Where windows go besides log and callback.
+struct Outlet {
+    sink: Option<Box<dyn WindowSink>>,
+    failing: bool,
 }
 
 /// The ways to tell somebody: log, callback, counts.
@@ -65,6 +70,8 @@ struct LlSide {
     before: Vec<bool>,
     missing: Vec<usize>,
     diagnosers: [LlDiagnoser; 2],
+    mean_ratio: MeanRatioPolicy,
+    policy: Policy,
 }
 
 /// What a session begins with.
@@ -100,8 +107,7 @@ impl Session {
                 last: None,
                 window: 0,
             },
-            sink: beginning.sink,
-            sink_failing: false,
+            outlet: Outlet { sink: beginning.sink, failing: false },
             details: config.log_details,
             normal,
             low_latency,
@@ -186,7 +192,7 @@ impl Session {
     }
 
     fn normal_window(&mut self) {
-        let Self { instance, ranks, teller, sink, sink_failing, details, normal, .. } = self;
+        let Self { instance, ranks, teller, outlet, details, normal, .. } = self;
         let Some(NormalSide { windows, snapshot, diagnoser, both, .. }) = normal else { return };
         let policy = *diagnoser.policy();
         let index = windows.next_index();
@@ -205,24 +211,17 @@ impl Session {
         crate::metrics::normal(&report);
         teller.count(|health| health.windows += 1);
         teller.tell(Report::Normal(report));
-        if let (Some(sink), Some(window)) = (sink, window) {
+        if let Some(window) = window {
             let record = WindowRecord { instance: *instance, window, diagnosis, policy: &policy };
-            match hand_over(sink.as_mut(), record) {
-                Ok(()) => *sink_failing = false,
-                Err(reason) => {
-                    teller.count(|health| health.sink_failures += 1);
-                    if !std::mem::replace(sink_failing, true) {
-                        teller.notice(Notice::Sink(reason));
-                    }
-                }
-            }
+            outlet.hand_over(teller, |sink| sink.normal(record));
         }
     }
 
     fn low_latency_window(&mut self, time: i64) {
-        let Self { ranks, teller, details, low_latency, .. } = self;
+        let Self { instance, ranks, teller, outlet, details, low_latency, .. } = self;
         let Some(side) = low_latency else { return };
-        let LlSide { windows, counters, present, missing, diagnosers, .. } = side;
+        let LlSide { windows, counters, present, missing, diagnosers, mean_ratio, policy, .. } =
+            side;
         let index = windows.next_index();
         let [dispatch, combine] = diagnosers;
         let mut reason = String::new();
@@ -259,6 +258,12 @@ impl Session {
         crate::metrics::low_latency(&report);
         teller.count(|health| health.windows += 1);
         teller.tell(Report::LowLatency(report));
+        if let Some(window) = report.window {
+            let (dispatch, combine) = (report.dispatch, report.combine);
+            let instance = *instance;
+            let record = LlRecord { instance, window, dispatch, combine, mean_ratio, policy };
+            outlet.hand_over(teller, |sink| sink.low_latency(record));
+        }
     }
 
     /// Forgets the Normal-mode history after a known change.
@@ -281,11 +286,26 @@ impl Drop for Session {
     }
 }
 
-fn hand_over(sink: &mut dyn WindowSink, record: WindowRecord<'_>) -> Result<(), String> {
-    match catch_unwind(AssertUnwindSafe(|| sink.window(record))) {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(format!("a window was not handed on: {error}")),
-        Err(_) => Err("a window was not handed on: the sink panicked".to_owned()),
+impl Outlet {
+    /// Gives a window to the sink; what it fails at is told when the trouble begins.
+    fn hand_over(
+        &mut self,
+        teller: &mut Teller,
+        give: impl FnOnce(&mut dyn WindowSink) -> Result<(), SinkError>,
+    ) {
+        let Some(sink) = &mut self.sink else { return };
+        let reason = match catch_unwind(AssertUnwindSafe(|| give(sink.as_mut()))) {
+            Ok(Ok(())) => {
+                self.failing = false;
+                return;
+            }
+            Ok(Err(error)) => format!("a window was not handed on: {error}"),
+            Err(_) => "a window was not handed on: the sink panicked".to_owned(),
+        };
+        teller.count(|health| health.sink_failures += 1);
+        if !std::mem::replace(&mut self.failing, true) {
+            teller.notice(Notice::Sink(reason));
+        }
     }
 }
 
@@ -332,6 +352,8 @@ impl LlSide {
             before: vec![false; n],
             missing: Vec::with_capacity(n),
             diagnosers: [diagnoser()?, diagnoser()?],
+            mean_ratio: config.mean_ratio,
+            policy: config.policy,
         })
     }
 

@@ -3,24 +3,37 @@
 use std::error::Error;
 
 use deepxtrace_collect::Uuid;
-use deepxtrace_counters::Window;
+use deepxtrace_counters::{LlWindow, Window};
+use deepxtrace_ll::{LlDiagnosis, MeanRatioPolicy};
 use deepxtrace_normal::{Policy, WindowDiagnosis};
 
-/// Takes every Normal-mode window that was not refused, on the root: to write it as an artifact,
-/// for one.
+/// Takes every window that was not refused, on the root: to write it as an artifact, for one.
 ///
 /// It is called on the thread that collects and should not take longer than an interval. What it
 /// fails at is counted and told once; it is called again for the next window.
 pub trait WindowSink: Send {
-    /// Takes one window.
+    /// Takes one Normal-mode window.
     ///
     /// # Errors
     ///
     /// Whatever keeps it from doing so.
-    fn window(&mut self, record: WindowRecord<'_>) -> Result<(), Box<dyn Error + Send + Sync>>;
+    fn normal(&mut self, record: WindowRecord<'_>) -> Result<(), SinkError>;
+
+    /// Takes one low-latency window; by default nothing is done with it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from doing so.
+    fn low_latency(&mut self, record: LlRecord<'_>) -> Result<(), SinkError> {
+        let _ = record;
+        Ok(())
+    }
 }
 
-/// A window with all that belongs to it.
+/// Why a sink did not take a window.
+pub type SinkError = Box<dyn Error + Send + Sync>;
+
+/// A Normal-mode window with all that belongs to it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct WindowRecord<'a> {
@@ -31,6 +44,24 @@ pub struct WindowRecord<'a> {
     /// What they led to.
     pub diagnosis: &'a WindowDiagnosis,
     /// The thresholds that were used.
+    pub policy: &'a Policy,
+}
+
+/// A low-latency window with all that belongs to it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct LlRecord<'a> {
+    /// The run, the same on all ranks.
+    pub instance: Uuid,
+    /// The waits of the window.
+    pub window: &'a LlWindow,
+    /// The diagnosis of the dispatch waits; `None` when the window is idle.
+    pub dispatch: Option<&'a LlDiagnosis>,
+    /// The diagnosis of the combine waits; `None` when the window is idle.
+    pub combine: Option<&'a LlDiagnosis>,
+    /// The thresholds of the mean-ratio rule that were used.
+    pub mean_ratio: &'a MeanRatioPolicy,
+    /// The thresholds of the topology rule that were used.
     pub policy: &'a Policy,
 }
 
