@@ -1,5 +1,7 @@
 //! The difference of two snapshots: what happened in between.
 
+use std::ops::Range;
+
 use ndarray::Array2;
 
 use crate::error::{CounterFault, FaultPlace, WindowError};
@@ -8,8 +10,8 @@ use crate::probe::{CompletionProbe, NotifyProbe};
 use crate::snapshot::Snapshot;
 use crate::topology::Topology;
 
-/// Destinations whose columns are written together: two cache lines of a source-oriented row.
-const BLOCK: usize = 16;
+/// Side of the squares that are turned over: two cache lines of a row.
+const TILE: usize = 16;
 
 /// What one Notify probe counted in a window, by rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +134,14 @@ impl Window {
     fn difference_completion(&mut self, older: &Snapshot, newer: &Snapshot, tally: &mut Tally) {
         let layout = Layout::of(self.topology);
         let n = self.topology.ep_size();
-        for first in (0..n).step_by(BLOCK) {
-            let destinations = first..(first + BLOCK).min(n);
+        for first in (0..n).step_by(TILE) {
+            let turn = Turn {
+                valid: &self.valid,
+                destinations: first..(first + TILE).min(n),
+                vector_len: layout.vector_len(),
+                older: older.counters(),
+                newer: newer.counters(),
+            };
             for (probe, delta) in CompletionProbe::ALL.into_iter().zip(&mut self.completion) {
                 let parts = [
                     (layout.cost(probe).start, &mut delta.cost, false),
@@ -142,16 +150,9 @@ impl Window {
                 ];
                 for (offset, matrix, counts) in parts {
                     let Some(out) = matrix.as_slice_mut() else { continue };
-                    let any = transpose_difference(
-                        &self.valid,
-                        destinations.clone(),
-                        offset,
-                        layout.vector_len(),
-                        (older.counters(), newer.counters()),
-                        out,
-                        tally,
-                    );
-                    tally.active |= counts && any;
+                    let sum = turn.counter(offset, out);
+                    tally.bad |= sum.bad();
+                    tally.active |= counts && sum.any != 0;
                 }
             }
         }
@@ -265,33 +266,70 @@ impl Tally {
     }
 }
 
-/// Writes the differences of one counter of `destinations` into the columns of `out`; says whether
-/// one of them is above 0.
-fn transpose_difference(
-    valid: &[bool],
-    destinations: std::ops::Range<usize>,
-    offset: usize,
+/// Turns the counters of some destinations, each a row of a snapshot, into columns of matrices
+/// `[source, destination]`.
+struct Turn<'a> {
+    valid: &'a [bool],
+    destinations: Range<usize>,
     vector_len: usize,
-    (older, newer): (&[i64], &[i64]),
-    out: &mut [i64],
-    tally: &mut Tally,
-) -> bool {
-    let n = valid.len();
-    let mut any = false;
-    for destination in destinations {
-        let start = destination * vector_len + offset;
-        let columns = out.iter_mut().skip(destination).step_by(n);
-        if !valid[destination] {
-            columns.for_each(|cell| *cell = 0);
-            continue;
+    older: &'a [i64],
+    newer: &'a [i64],
+}
+
+impl Turn<'_> {
+    /// Writes the differences of the counter at `offset` of the destinations into their columns of
+    /// `out`, a square at a time, so that both sides are read and written in whole cache lines.
+    fn counter(&self, offset: usize, out: &mut [i64]) -> BitSum {
+        let n = self.valid.len();
+        let mut sum = BitSum::default();
+        let mut tile = [[0_i64; TILE]; TILE];
+        for (at, rows) in out.chunks_mut(TILE * n).enumerate() {
+            let (first, width) = (at * TILE, rows.len() / n);
+            for (line, destination) in tile.iter_mut().zip(self.destinations.clone()) {
+                if !self.valid[destination] {
+                    *line = [0; TILE];
+                    continue;
+                }
+                let start = destination * self.vector_len + offset + first;
+                let older = &self.older[start..start + width];
+                let newer = &self.newer[start..start + width];
+                for ((cell, &older), &newer) in line.iter_mut().zip(older).zip(newer) {
+                    *cell = sum.subtract(older, newer);
+                }
+            }
+            for (source, row) in rows.chunks_exact_mut(n).enumerate() {
+                for (cell, line) in row[self.destinations.clone()].iter_mut().zip(&tile) {
+                    *cell = line[source];
+                }
+            }
         }
-        let pairs = older[start..start + n].iter().zip(&newer[start..start + n]);
-        for (cell, (&old, &new)) in columns.zip(pairs) {
-            *cell = tally.subtract(old, new);
-            any |= *cell > 0;
-        }
+        sum
     }
-    any
+}
+
+/// What many subtractions noticed, without a branch or a comparison in any of them.
+#[derive(Default)]
+struct BitSum {
+    /// All bits of all differences.
+    any: i64,
+    /// Its sign says whether a counter went back; see [`BitSum::subtract`].
+    back: i64,
+}
+
+impl BitSum {
+    fn subtract(&mut self, older: i64, newer: i64) -> i64 {
+        let difference = newer.wrapping_sub(older);
+        // The sign of the difference, put right where it overflowed: negative if newer < older.
+        self.back |= difference ^ ((newer ^ older) & (difference ^ newer));
+        self.any |= difference;
+        difference
+    }
+
+    /// Whether a counter went back, or changed by more than an `i64` holds (then the difference
+    /// itself is negative).
+    fn bad(&self) -> bool {
+        self.back < 0 || self.any < 0
+    }
 }
 
 /// The first counter, by rank and offset, that makes the difference impossible.

@@ -2,11 +2,11 @@
 
 use deepxtrace_counters::Topology;
 
-use crate::dense::{Class, INTER, INTRA};
+use crate::class::{Class, INTER, INTRA};
 use crate::family::{FLOOR, MEDIAN_ERROR};
 use crate::outlier::Place;
 use crate::policy::MIN_SCORE;
-use crate::select::{self, LeaveOneOut};
+use crate::select::{self, LeaveOneOut, Many, Pool};
 
 /// Fewest valid cells of a block that is its own reference, and that is judged.
 const MIN_CELLS: u32 = 9;
@@ -27,33 +27,44 @@ impl Blocks {
 
     /// Replaces every cost by the logarithm of its ratio to its reference: the median of its block,
     /// or of its class where the block is too small.
-    pub(crate) fn reference(&mut self, classes: &mut [Class; 2], buffer: &mut Vec<f64>) {
-        let nodes = self.topology.nodes();
+    pub(crate) fn reference(&mut self, classes: &mut [Class; 2], pool: &mut Pool) {
+        let topology = self.topology;
+        let nodes = topology.nodes();
         let mut small = [false; 2];
         for (at, (median, cells)) in self.medians.iter_mut().zip(&mut self.cells).enumerate() {
             let (src, dst) = (at / nodes, at % nodes);
-            buffer.clear();
-            for row in block_rows(self.topology, classes, (src, dst)) {
-                buffer.extend(row.iter().filter(|value| !value.is_nan()));
+            let class = &classes[class_of(src, dst)];
+            pool.clear();
+            for rank in topology.ranks_of(src) {
+                class.gather(rank, class.columns(topology, dst), pool);
             }
-            *cells = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-            *median = select::median(buffer).unwrap_or(f64::NAN);
+            *cells = u32::try_from(pool.len()).unwrap_or(u32::MAX);
+            *median = class.cost(select::middle(pool.values())).unwrap_or(f64::NAN);
             small[class_of(src, dst)] |= (1..MIN_CELLS).contains(cells);
         }
         let mut stand_in = [f64::NAN; 2];
-        for ((stand_in, class), _) in
-            stand_in.iter_mut().zip(&*classes).zip(small).filter(|&(_, small)| small)
+        for (class, stand_in) in classes
+            .iter()
+            .zip(&mut stand_in)
+            .zip(small)
+            .filter_map(|((class, stand_in), small)| small.then_some((class, stand_in)))
         {
-            buffer.clear();
-            buffer.extend(class.values.iter().filter(|value| !value.is_nan()));
-            *stand_in = select::median(buffer).unwrap_or(f64::NAN);
+            let all = Many::new([&class.values, &[]], class.cells, |value| value);
+            *stand_in = class.cost(all.middle(pool)).unwrap_or(f64::NAN);
         }
         for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
             let (src, dst) = (at / nodes, at % nodes);
+            let class = &mut classes[class_of(src, dst)];
             let reference = if cells < MIN_CELLS { stand_in[class_of(src, dst)] } else { median };
-            for rank in self.topology.ranks_of(src) {
-                let row = block_row_mut(self.topology, classes, rank, (src, dst));
-                row.iter_mut().for_each(|value| *value = (*value / reference).ln());
+            let columns = class.columns(topology, dst);
+            for rank in topology.ranks_of(src) {
+                let row = &mut class.values[rank * class.width..][columns.clone()];
+                if class.logarithms {
+                    let reference = reference.ln();
+                    row.iter_mut().for_each(|value| *value -= reference);
+                } else {
+                    row.iter_mut().for_each(|value| *value = (*value / reference).ln());
+                }
             }
         }
     }
@@ -64,18 +75,19 @@ impl Blocks {
         &self,
         sigma: f64,
         min_ratio: f64,
-        buffer: &mut Vec<f64>,
+        pool: &mut Pool,
         mut found: impl FnMut(Place, f64, f64),
     ) {
         let nodes = self.topology.nodes();
         let others = [INTRA, INTER].map(|class| {
-            buffer.clear();
-            let blocks =
-                self.medians.iter().zip(&self.cells).enumerate().filter(|&(at, (_, n))| {
-                    class_of(at / nodes, at % nodes) == class && *n >= MIN_CELLS
-                });
-            buffer.extend(blocks.map(|(_, (median, _))| median));
-            LeaveOneOut::new(buffer)
+            pool.clear();
+            let blocks = self.medians.iter().zip(&self.cells).enumerate();
+            let medians = blocks.map(|(at, (&median, &cells))| {
+                let judged = class_of(at / nodes, at % nodes) == class && cells >= MIN_CELLS;
+                if judged { median } else { f64::NAN }
+            });
+            pool.add_if(medians, self.medians.len(), |median| !median.is_nan());
+            LeaveOneOut::new(pool.values())
         });
         for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
             let (src_node, dst_node) = (at / nodes, at % nodes);
@@ -109,31 +121,4 @@ impl Blocks {
 
 fn class_of(src_node: usize, dst_node: usize) -> usize {
     if src_node == dst_node { INTRA } else { INTER }
-}
-
-/// The rows of one block.
-fn block_rows(
-    topology: Topology,
-    classes: &[Class; 2],
-    (src, dst): (usize, usize),
-) -> impl Iterator<Item = &[f64]> {
-    let class = &classes[class_of(src, dst)];
-    let columns = topology.ranks_of(dst);
-    let first = if src == dst { 0 } else { columns.start };
-    topology.ranks_of(src).map(move |rank| {
-        let at = rank * class.width + first;
-        &class.values[at..at + columns.len()]
-    })
-}
-
-fn block_row_mut(
-    topology: Topology,
-    classes: &mut [Class; 2],
-    rank: usize,
-    (src, dst): (usize, usize),
-) -> &mut [f64] {
-    let class = &mut classes[class_of(src, dst)];
-    let columns = topology.ranks_of(dst);
-    let at = rank * class.width + if src == dst { 0 } else { columns.start };
-    &mut class.values[at..at + columns.len()]
 }

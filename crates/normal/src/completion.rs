@@ -4,7 +4,7 @@ use deepxtrace_counters::{CompletionDelta, CompletionProbe, Topology, Window};
 use ndarray::{CowArray, Ix2};
 
 use crate::dense::{self, DenseSolver};
-use crate::finding::{Against, Finding};
+use crate::finding::{self, Against, Finding};
 use crate::gateway::GatewaySolver;
 use crate::history::History;
 use crate::outlier::{Outlier, Place, RailSide, Thresholds};
@@ -146,12 +146,12 @@ fn conclude(
     history: &mut History,
     policy: &Policy,
     excess: impl Fn(Option<Place>, f64) -> f64,
-    finding: impl Fn(&Outlier, f64) -> Finding,
+    describe: impl Fn(&Outlier, f64) -> Finding,
     report: &mut ProbeReport,
 ) {
     let mut level = Level { scalar: Some(solved.scalar), ..Level::default() };
     for outlier in solved.outliers {
-        report.findings.push(finding(outlier, excess(Some(outlier.place), outlier.ratio)));
+        report.findings.push(describe(outlier, excess(Some(outlier.place), outlier.ratio)));
     }
     let mut global = false;
     if let Some(comparison) = history.compare(solved.scalar) {
@@ -167,8 +167,7 @@ fn conclude(
             global = true;
         }
     }
-    // They stand by kind and place; the sort is stable.
-    report.findings.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
+    finding::sort(&mut report.findings);
     report.status = if report.findings.is_empty() {
         history.learn(solved.scalar, solved.load);
         ProbeStatus::Ok

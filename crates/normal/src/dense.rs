@@ -6,40 +6,18 @@ use deepxtrace_counters::Topology;
 
 use crate::area::Area;
 use crate::blocks::Blocks;
+use crate::class::{Class, INTER, INTRA};
 use crate::columns::{COLUMNS, Columns};
 use crate::family::{self, Family, MAD_TO_SIGMA};
 use crate::load;
 use crate::outlier::{Axes, Outlier, Place, RailSide, Thresholds};
 use crate::residual::Residuals;
-use crate::select;
+use crate::select::{self, Many, Pool};
 
 /// Fewest valid cells of a matrix that is diagnosed.
 pub(crate) const MIN_CELLS: usize = 3;
 /// Smallest ratio of a destination column that explains a late rank.
 const EXPLAINING_RATIO: f64 = 1.05;
-
-/// The index of a path class: intra-node first.
-pub(crate) const INTRA: usize = 0;
-pub(crate) const INTER: usize = 1;
-
-/// The cells of one path class, a row each source rank; NaN where there is no valid cell.
-///
-/// Inter-node rows are as wide as the group. Intra-node rows are as wide as a node and begin at
-/// the first rank of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Class {
-    pub(crate) width: usize,
-    pub(crate) values: Vec<f64>,
-    loads: Vec<f64>,
-    pub(crate) cells: usize,
-}
-
-impl Class {
-    fn new(ranks: usize, width: usize) -> Self {
-        let nothing = vec![f64::NAN; ranks * width];
-        Self { width, values: nothing.clone(), loads: nothing, cells: 0 }
-    }
-}
 
 /// Finds what stands out in a matrix `[source, destination]` of positive costs, by the robust
 /// steps of the Normal-mode specification.
@@ -59,7 +37,7 @@ pub struct DenseSolver {
     rail_side: RailSide,
     axes: Axes,
     columns: Columns,
-    buffer: Vec<f64>,
+    pool: Pool,
     sigma: f64,
     slow_columns: Vec<bool>,
     outliers: Vec<Outlier>,
@@ -71,19 +49,18 @@ impl DenseSolver {
     pub fn new(topology: Topology) -> Self {
         let n = topology.ep_size();
         let node_size = topology.ranks_per_node().min(n);
-        let inter = if topology.nodes() > 1 { n } else { 0 };
         let rails = if node_size < family::MIN_CELLS { 0 } else { n * topology.nodes() };
         Self {
             topology,
             node_size,
-            classes: [Class::new(n, node_size), Class::new(n, inter)],
+            classes: [Class::intra(topology), Class::inter(topology)],
             blocks: Blocks::new(topology),
             axis: Family::new(n),
             rails: Family::new(rails),
             rail_side: RailSide::Source,
             axes: Axes::new(n),
             columns: Columns::new(n),
-            buffer: Vec::with_capacity(n * (n + node_size)),
+            pool: Pool::new(n * (n + node_size)),
             sigma: 0.0,
             slow_columns: vec![false; n],
             outliers: Vec::new(),
@@ -95,37 +72,26 @@ impl DenseSolver {
     /// known. It is not asked for the diagonal. Returns the number of valid cells.
     #[inline]
     pub fn fill(&mut self, mut cell: impl FnMut(usize, usize) -> (f64, f64)) -> usize {
+        let [intra, inter] = &mut self.classes;
+        for class in [&mut *intra, &mut *inter] {
+            (class.cells, class.logarithms) = (0, false);
+        }
         for source in 0..self.topology.ep_size() {
             let own = self.topology.ranks_of(self.topology.node(source));
-            let [intra, inter] = &mut self.classes;
-            let mut put = |class: &mut Class, at: usize, destinations: Range<usize>| {
-                let row = source * class.width + at;
-                let end = row + destinations.len();
-                let values = &mut class.values[row..end];
-                let loads = class.loads[row..end].iter_mut();
-                for ((destination, value), load) in destinations.zip(values).zip(loads) {
-                    (*value, *load) = cell(source, destination);
-                }
-            };
-            put(intra, 0, own.start..source);
-            put(intra, source + 1 - own.start, source + 1..own.end);
-            if inter.width > 0 {
-                put(inter, 0, 0..own.start);
-                put(inter, own.end, own.end..self.topology.ep_size());
-            }
+            intra.fill(source, own.start, |destination| cell(source, destination));
+            inter.fill(source, 0, |destination| cell(source, destination));
         }
-        for class in &mut self.classes {
-            class.cells = class.values.iter().filter(|value| !value.is_nan()).count();
-        }
-        self.classes.iter().map(|class| class.cells).sum()
+        intra.cells + inter.cells
     }
 
     /// Step 1: brings every cell to the load `x0` of its class (intra-node first), or to the
-    /// class median where there is none. Returns the class medians of `ln` load.
+    /// class median where there is none. Returns the class medians of `ln` load, of those classes
+    /// that had none given.
     pub fn adjust_load(&mut self, x0: [Option<f64>; 2]) -> [Option<f64>; 2] {
         let mut medians = [None; 2];
         for ((class, x0), median) in self.classes.iter_mut().zip(x0).zip(&mut medians) {
-            *median = load::adjust(&mut class.values, &class.loads, x0, &mut self.buffer);
+            let adjusted = load::adjust(&mut class.values, &class.loads, x0, &mut self.pool);
+            (*median, class.logarithms) = (adjusted.median, adjusted.logarithms);
         }
         medians
     }
@@ -140,7 +106,7 @@ impl DenseSolver {
         if self.classes.iter().map(|class| class.cells).sum::<usize>() < MIN_CELLS {
             return &self.outliers;
         }
-        self.blocks.reference(&mut self.classes, &mut self.buffer);
+        self.blocks.reference(&mut self.classes, &mut self.pool);
         let centre = self.noise();
         self.rows(thresholds.axis_ratio, centre);
         self.columns(thresholds.axis_ratio);
@@ -150,7 +116,7 @@ impl DenseSolver {
         }
         self.points(thresholds.point_ratio);
         let (sigma, outliers) = (self.sigma, &mut self.outliers);
-        self.blocks.judge(sigma, thresholds.axis_ratio, &mut self.buffer, |place, ratio, score| {
+        self.blocks.judge(sigma, thresholds.axis_ratio, &mut self.pool, |place, ratio, score| {
             outliers.push(Outlier { place, ratio, score });
         });
         &self.outliers
@@ -212,26 +178,26 @@ impl DenseSolver {
 
     /// Step 3, but for the subtraction: the median of all cells, and the noise of one cell.
     fn noise(&mut self) -> f64 {
-        self.gather();
-        let centre = select::median(&mut self.buffer).unwrap_or(0.0);
-        self.sigma = MAD_TO_SIGMA * select::deviation(&mut self.buffer, centre).unwrap_or(0.0);
+        let (centre, mad) = self.spread();
+        self.sigma = MAD_TO_SIGMA * mad;
         centre
     }
 
-    /// Puts all valid cells into the buffer.
-    fn gather(&mut self) {
-        self.buffer.clear();
-        for class in &self.classes {
-            self.buffer.extend(class.values.iter().filter(|value| !value.is_nan()));
-        }
+    /// Median and median absolute deviation of all cells.
+    fn spread(&mut self) -> (f64, f64) {
+        let [intra, inter] = &self.classes;
+        let (parts, cells) = ([&intra.values[..], &inter.values[..]], intra.cells + inter.cells);
+        let middle = Many::new(parts, cells, |value| value).middle(&mut self.pool);
+        let centre = middle.map_or(0.0, select::mean);
+        let distances = Many::new(parts, cells, |value| (value - centre).abs());
+        (centre, distances.middle(&mut self.pool).map_or(0.0, select::mean))
     }
 
     fn present(&self) -> [bool; 2] {
         [self.classes[INTRA].cells > 0, self.classes[INTER].cells > 0]
     }
 
-    /// Rows of each class. A row without an effect loses `centre`, what step 3 subtracts from all
-    /// cells; to the others the difference of effects is the same with and without it.
+    /// Rows of each class, after the subtraction of step 3.
     fn rows(&mut self, min_ratio: f64, centre: f64) {
         self.axes.clear();
         for (index, class) in self.classes.iter_mut().enumerate() {
@@ -239,15 +205,15 @@ impl DenseSolver {
             if class.width == 0 {
                 continue;
             }
-            for (rank, row) in class.values.chunks_exact_mut(class.width).enumerate() {
-                self.buffer.clear();
-                self.buffer.extend(row.iter().filter(|value| !value.is_nan()));
-                let effect = family::effect(&mut self.buffer);
-                if let Some(effect) = effect {
-                    self.axis.set(rank, effect, self.buffer.len());
+            for rank in 0..self.topology.ep_size() {
+                let row = rank * class.width..(rank + 1) * class.width;
+                class.values[row.clone()].iter_mut().for_each(|value| *value -= centre);
+                self.pool.clear();
+                class.gather(rank, 0..class.width, &mut self.pool);
+                if let Some(effect) = family::effect(self.pool.values()) {
+                    self.axis.set(rank, effect, self.pool.len());
+                    class.values[row].iter_mut().for_each(|value| *value -= effect);
                 }
-                let effect = effect.unwrap_or(centre);
-                row.iter_mut().for_each(|value| *value -= effect);
             }
             self.axis.judge(self.sigma, min_ratio, |rank, ratio, score| {
                 self.axes.add(rank, index, ratio, score);
@@ -343,13 +309,13 @@ impl DenseSolver {
     fn source_rails(&mut self, node: usize) {
         let (topology, class) = (self.topology, &mut self.classes[INTER]);
         for source in topology.ranks_of(node) {
-            let row = &mut class.values[source * class.width..][..class.width];
             for other in (0..topology.nodes()).filter(|&other| other != node) {
-                let part = &mut row[topology.ranks_of(other)];
-                self.buffer.clear();
-                self.buffer.extend(part.iter().filter(|value| !value.is_nan()));
-                if let Some(effect) = family::effect(&mut self.buffer) {
-                    self.rails.set(source * topology.nodes() + other, effect, self.buffer.len());
+                let columns = topology.ranks_of(other);
+                self.pool.clear();
+                class.gather(source, columns.clone(), &mut self.pool);
+                if let Some(effect) = family::effect(self.pool.values()) {
+                    self.rails.set(source * topology.nodes() + other, effect, self.pool.len());
+                    let part = &mut class.values[source * class.width..][columns];
                     part.iter_mut().for_each(|value| *value -= effect);
                 }
             }
@@ -363,23 +329,25 @@ impl DenseSolver {
         let rows = &mut class.values[own.start * class.width..own.end * class.width];
         for destination in (0..topology.ep_size()).filter(|destination| !own.contains(destination))
         {
-            let column = || rows.iter().skip(destination).step_by(class.width);
-            self.buffer.clear();
-            self.buffer.extend(column().filter(|value| !value.is_nan()));
-            if let Some(effect) = family::effect(&mut self.buffer) {
-                self.rails.set(destination * topology.nodes() + node, effect, self.buffer.len());
-                let column = rows.iter_mut().skip(destination).step_by(class.width);
-                column.for_each(|value| *value -= effect);
+            let column = rows.chunks_exact(class.width).map(|row| row[destination]);
+            self.pool.clear();
+            self.pool.add_if(column, own.len(), |value| !value.is_nan());
+            if let Some(effect) = family::effect(self.pool.values()) {
+                self.rails.set(destination * topology.nodes() + node, effect, self.pool.len());
+                rows.chunks_exact_mut(class.width).for_each(|row| row[destination] -= effect);
             }
         }
     }
 
     fn points(&mut self, min_ratio: f64) {
-        self.gather();
-        let Some(residuals) = Residuals::new(&mut self.buffer, self.sigma) else { return };
+        let (centre, mad) = self.spread();
+        let residuals = Residuals::new(centre, mad, self.sigma);
         let first = self.outliers.len();
         for (index, class) in self.classes.iter().enumerate().filter(|(_, class)| class.width > 0) {
             for (src, row) in class.values.chunks_exact(class.width).enumerate() {
+                if !residuals.any(row, min_ratio) {
+                    continue;
+                }
                 for (column, &value) in row.iter().enumerate() {
                     let Some((ratio, score)) = residuals.judge(value, min_ratio) else { continue };
                     let own = self.topology.ranks_of(self.topology.node(src));

@@ -227,6 +227,13 @@ impl Finding {
     }
 }
 
+/// Puts the findings of a probe, which stand by kind and place, in their final order: what costs most
+/// first. Costs that are the same to the nanosecond or cycle count as equal, so that rounding does
+/// not decide.
+pub(crate) fn sort(findings: &mut [Finding]) {
+    findings.sort_by(|a, b| b.excess().round().total_cmp(&a.excess().round()));
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,13 +2,14 @@
 
 use deepxtrace_counters::Topology;
 
+use crate::class;
 use crate::dense;
 use crate::family::{self, Family, MAD_TO_SIGMA};
 use crate::finding::PathScope;
 use crate::load;
 use crate::outlier::{Outlier, Place, Thresholds};
 use crate::residual::Residuals;
-use crate::select;
+use crate::select::{self, Many, Pool};
 
 /// Finds what stands out among gateway edges `[source proxy, destination]`.
 #[derive(Debug, Clone)]
@@ -23,7 +24,9 @@ pub(crate) struct GatewaySolver {
     starts: Vec<usize>,
     rows: Family,
     columns: Family,
-    buffer: Vec<f64>,
+    pool: Pool,
+    /// Whether the values are logarithms of costs.
+    logarithms: bool,
     scalar: Option<f64>,
     outliers: Vec<Outlier>,
 }
@@ -41,7 +44,8 @@ impl GatewaySolver {
             starts: vec![0; ranks + 2],
             rows: Family::new(ranks),
             columns: Family::new(ranks),
-            buffer: Vec::with_capacity(edges),
+            pool: Pool::new(edges),
+            logarithms: false,
             scalar: None,
             outliers: Vec::new(),
         }
@@ -51,6 +55,7 @@ impl GatewaySolver {
         self.edges.clear();
         self.values.clear();
         self.loads.clear();
+        self.logarithms = false;
     }
 
     /// Adds an edge; edges come in order of source, then destination. Both ranks are below the EP
@@ -61,9 +66,11 @@ impl GatewaySolver {
         self.loads.push(load);
     }
 
-    /// Step 1; returns the median of `ln` load.
+    /// Step 1; returns the median of `ln` load, where none was given.
     pub(crate) fn adjust_load(&mut self, x0: Option<f64>) -> Option<f64> {
-        load::adjust(&mut self.values, &self.loads, x0, &mut self.buffer)
+        let adjusted = load::adjust(&mut self.values, &self.loads, x0, &mut self.pool);
+        self.logarithms = adjusted.logarithms;
+        adjusted.median
     }
 
     /// Steps 2 to 5 and the scalar.
@@ -73,13 +80,17 @@ impl GatewaySolver {
         if self.edges.len() < dense::MIN_CELLS {
             return &self.outliers;
         }
-        let reference = self.median();
+        let edges = Many::new([&self.values, &[]], self.edges.len(), |value| value);
+        let middle = edges.middle(&mut self.pool);
+        let Some(reference) = class::cost(middle, self.logarithms) else { return &self.outliers };
         self.scalar = Some(reference);
-        self.values.iter_mut().for_each(|value| *value = (*value / reference).ln());
-        let centre = self.median();
+        if self.logarithms {
+            self.values.iter_mut().for_each(|value| *value -= reference.ln());
+        } else {
+            self.values.iter_mut().for_each(|value| *value = (*value / reference).ln());
+        }
+        let (centre, mad) = self.spread();
         self.values.iter_mut().for_each(|value| *value -= centre);
-        // The buffer still holds the values before the subtraction.
-        let mad = select::deviation(&mut self.buffer, centre).unwrap_or(0.0);
         let sigma = MAD_TO_SIGMA * mad;
         self.rows();
         self.columns();
@@ -134,11 +145,13 @@ impl GatewaySolver {
         &self.by_destination[self.starts[destination]..self.starts[destination + 1]]
     }
 
-    /// The median of all values, which then are in the buffer too.
-    fn median(&mut self) -> f64 {
-        self.buffer.clear();
-        self.buffer.extend_from_slice(&self.values);
-        select::median(&mut self.buffer).unwrap_or(f64::NAN)
+    /// Median and median absolute deviation of all values.
+    fn spread(&mut self) -> (f64, f64) {
+        let (parts, edges) = ([&self.values[..], &[]], self.edges.len());
+        let middle = Many::new(parts, edges, |value| value).middle(&mut self.pool);
+        let centre = middle.map_or(0.0, select::mean);
+        let distances = Many::new(parts, edges, |value| (value - centre).abs());
+        (centre, distances.middle(&mut self.pool).map_or(0.0, select::mean))
     }
 
     fn rows(&mut self) {
@@ -147,9 +160,9 @@ impl GatewaySolver {
         while let Some(&(source, _)) = self.edges.get(start) {
             let len = self.edges[start..].iter().take_while(|edge| edge.0 == source).count();
             let row = &mut self.values[start..start + len];
-            self.buffer.clear();
-            self.buffer.extend_from_slice(row);
-            if let Some(effect) = family::effect(&mut self.buffer) {
+            self.pool.clear();
+            self.pool.add_all(row);
+            if let Some(effect) = family::effect(self.pool.values()) {
                 self.rows.set(source as usize, effect, len);
                 row.iter_mut().for_each(|value| *value -= effect);
             }
@@ -163,9 +176,10 @@ impl GatewaySolver {
         for destination in 0..self.ranks {
             let column = self.starts[destination]..self.starts[destination + 1];
             let column = &self.by_destination[column];
-            self.buffer.clear();
-            self.buffer.extend(column.iter().map(|&edge| self.values[edge as usize]));
-            let Some(effect) = family::effect(&mut self.buffer) else { continue };
+            let cells = column.iter().map(|&edge| self.values[edge as usize]);
+            self.pool.clear();
+            self.pool.add_if(cells, column.len(), |_| true);
+            let Some(effect) = family::effect(self.pool.values()) else { continue };
             self.columns.set(destination, effect, column.len());
             column.iter().for_each(|&edge| self.values[edge as usize] -= effect);
         }
@@ -191,9 +205,8 @@ impl GatewaySolver {
     }
 
     fn points(&mut self, sigma: f64, thresholds: Thresholds) {
-        self.buffer.clear();
-        self.buffer.extend_from_slice(&self.values);
-        let Some(residuals) = Residuals::new(&mut self.buffer, sigma) else { return };
+        let (centre, mad) = self.spread();
+        let residuals = Residuals::new(centre, mad, sigma);
         // An edge that nothing was taken from needs less: what its row and column would have had
         // is still in it.
         let alone = (thresholds.axis_ratio * thresholds.point_ratio).sqrt();

@@ -28,6 +28,7 @@
 
 mod area;
 mod blocks;
+mod class;
 mod columns;
 mod completion;
 mod correlate;

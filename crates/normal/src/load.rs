@@ -3,62 +3,83 @@
 //! A cell with more tokens a sample costs more. Tukey's resistant line through `ln` load and `ln`
 //! cost tells how much more, and every cell is brought to the load of a typical one.
 
-use crate::select;
+use crate::select::{self, Many, Pool};
 
 /// Fewest cells that a line is drawn through.
 const MIN_CELLS: usize = 15;
 /// The thirds must be at least this far apart, in `ln` load.
 const MIN_SPREAD: f64 = 0.05;
 
+/// What step 1 did to a path class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Adjusted {
+    /// The median of `ln` load, to remember; known only where no `x0` was given.
+    pub(crate) median: Option<f64>,
+    /// Whether the values are logarithms now.
+    pub(crate) logarithms: bool,
+}
+
 /// Brings the cells of one path class to the load `x0`, or to their own median load.
 ///
 /// `values` are costs a sample, NaN where there is no valid cell; `loads` tokens a sample, NaN
-/// where there are none. Returns the class median of `ln` load, `None` without any load.
+/// where there are none. Where nothing has to be changed, the costs stay as they are; else they
+/// become logarithms.
 pub(crate) fn adjust(
     values: &mut [f64],
     loads: &[f64],
     x0: Option<f64>,
-    buffer: &mut Vec<f64>,
-) -> Option<f64> {
-    buffer.clear();
-    buffer.extend(loads.iter().filter(|load| !load.is_nan()));
-    let median = select::median_ln(buffer)?;
-    let beta = slope(values, loads, buffer);
-    if beta > 0.0 {
-        let x0 = x0.unwrap_or(median);
-        for (value, load) in values.iter_mut().zip(loads) {
-            if !load.is_nan() {
-                *value *= (-beta * (load.ln() - x0)).exp();
-            }
+    pool: &mut Pool,
+) -> Adjusted {
+    let cells = loads.iter().filter(|load| !load.is_nan()).count();
+    let known = Many::new([loads, &[]], cells, |load| load);
+    let median = match x0 {
+        Some(_) => None,
+        None => known.middle(pool).map(select::mean_ln),
+    };
+    let slope = slope(values, loads, cells, pool).unwrap_or(0.0);
+    let Some(x0) = x0.or(median).filter(|_| slope > 0.0) else {
+        return Adjusted { median, logarithms: false };
+    };
+    for (value, &load) in values.iter_mut().zip(loads) {
+        // Logarithms only of what is there.
+        if !load.is_nan() {
+            *value = value.ln() - slope * (load.ln() - x0);
+        } else if !value.is_nan() {
+            *value = value.ln();
         }
     }
-    Some(median)
+    Adjusted { median, logarithms: true }
 }
 
-/// The slope of the resistant line, in 0 to 1; `buffer` holds the loads in any order.
-fn slope(values: &[f64], loads: &[f64], buffer: &mut Vec<f64>) -> f64 {
-    let cells = buffer.len();
+/// The slope of the resistant line, in 0 to 1; `None` where none can be drawn. `cells` have a load.
+fn slope(values: &[f64], loads: &[f64], cells: usize, pool: &mut Pool) -> Option<f64> {
     if cells < MIN_CELLS {
-        return 0.0;
+        return None;
     }
+    let known = Many::new([loads, &[]], cells, |load| load);
     let third = cells / 3;
-    let (_, &mut q1, rest) = buffer.select_nth_unstable_by(third - 1, f64::total_cmp);
-    // The third-largest of all is at `cells - third`, and `rest` begins at `third`.
-    let (_, &mut q2, _) = rest.select_nth_unstable_by(cells - 2 * third, f64::total_cmp);
-    // Cells that tie with the bound of a third belong to it.
-    let mut median_ln = |column: &[f64], within: &dyn Fn(f64) -> bool| {
-        buffer.clear();
-        let cells = column.iter().zip(loads).filter(|&(_, &load)| within(load));
-        buffer.extend(cells.map(|(cell, _)| cell));
-        select::median_ln(buffer)
+    let (_, q1) = known.around(third - 1, pool)?;
+    let (_, q2) = known.around(cells - third, pool)?;
+    // Cells that tie with the bound of a third belong to it. NaN compares false.
+    let left = loads.iter().filter(|&&load| load <= q1).count();
+    let right = loads.iter().filter(|&&load| load >= q2).count();
+    let mut median_from = |first: usize, count: usize| {
+        let (lower, upper) = known.around(first + count / 2, pool)?;
+        Some(select::mean_ln((if count % 2 == 1 { upper } else { lower }, upper)))
     };
-    let mut thirds = |column| {
-        Some((median_ln(column, &|load| load <= q1)?, median_ln(column, &|load| load >= q2)?))
-    };
-    match (thirds(loads), thirds(values)) {
-        (Some((left, right)), Some((bottom, top))) if right - left > MIN_SPREAD => {
-            ((top - bottom) / (right - left)).clamp(0.0, 1.0)
-        }
-        _ => 0.0,
+    let run = median_from(cells - right, right)? - median_from(0, left)?;
+    if run <= MIN_SPREAD {
+        return None;
     }
+    let mut median_of = |first: f64, last: f64| {
+        pool.clear();
+        let cells = values
+            .iter()
+            .zip(loads)
+            .map(|(&value, &load)| if (load >= first) & (load <= last) { value } else { f64::NAN });
+        pool.add_if(cells, values.len(), |value| !value.is_nan());
+        select::middle(pool.values()).map(select::mean_ln)
+    };
+    let rise = median_of(q2, f64::INFINITY)? - median_of(f64::NEG_INFINITY, q1)?;
+    Some((rise / run).clamp(0.0, 1.0))
 }

@@ -4,7 +4,7 @@
 
 use deepxtrace_counters::NotifyDelta;
 
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::policy::Policy;
 use crate::report::{ProbeReport, ProbeStatus};
 use crate::select::LeaveOneOut;
@@ -60,8 +60,7 @@ impl Notify {
                 });
             }
         }
-        // The sort is stable: ranks that cost the same stay in order.
-        report.findings.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
+        finding::sort(&mut report.findings);
         report.status =
             if report.findings.is_empty() { ProbeStatus::Ok } else { ProbeStatus::Anomalous };
     }

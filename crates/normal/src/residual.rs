@@ -2,7 +2,6 @@
 
 use crate::family::{FLOOR, MAD_TO_SIGMA};
 use crate::policy::MIN_SCORE;
-use crate::select;
 
 /// The scale on which residuals are judged.
 #[derive(Debug, Clone, Copy)]
@@ -12,11 +11,18 @@ pub(crate) struct Residuals {
 }
 
 impl Residuals {
-    /// The scale of `values`, which are permuted; `None` without any.
-    pub(crate) fn new(values: &mut [f64], sigma: f64) -> Option<Self> {
-        let centre = select::median(values)?;
-        let mad = select::deviation(values, centre)?;
-        Some(Self { centre, scale: (MAD_TO_SIGMA * mad).max(sigma).max(FLOOR) })
+    /// The scale of residuals with this median and median absolute deviation.
+    pub(crate) fn new(centre: f64, mad: f64, sigma: f64) -> Self {
+        Self { centre, scale: (MAD_TO_SIGMA * mad).max(sigma).max(FLOOR) }
+    }
+
+    /// Whether one of `residuals` may stand out; a quick look at many.
+    #[inline]
+    pub(crate) fn any(&self, residuals: &[f64], min_ratio: f64) -> bool {
+        // A little below both bounds, so that rounding decides nothing here. NaN compares false.
+        let bound = min_ratio.ln().max(self.centre + MIN_SCORE * self.scale);
+        let bound = bound - 1e-9 * (1.0 + bound.abs());
+        residuals.iter().filter(|&&residual| residual > bound).count() > 0
     }
 
     /// Ratio and score of a residual that stands out by at least `min_ratio` and the robust score.

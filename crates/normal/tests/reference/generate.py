@@ -118,7 +118,7 @@ def deltas(rng, n, per_node, window, what, base):
             faults["combine"].append((rng.choice(["dst_rail", "block"]), (src, dst), factor))
     if what == "ties" and window > 2:
         where = (rng.randrange(n), rng.randrange(n))
-        faults["dispatch"] = [("point", where, 4.0), ("row", where, 2.0)]
+        faults["dispatch"] = [("point", where, 4.5), ("row", where, 1.75)]
     if what == "shift":
         if 5 < window <= 27:
             faults["dispatch"].append(("all", (0, 0), 1.6))
@@ -136,7 +136,7 @@ def deltas(rng, n, per_node, window, what, base):
             rows[r][2 * i] = int(count * mean * rng.uniform(0.8, 1.2))
             rows[r][2 * i + 1] = count
     exponent = rng.choice([0.0, 0.4, 1.0, -0.3])
-    hot = [rng.choice([1, 1, 1, 4, 16]) for _ in range(n)]
+    hot = [rng.choice([1, 1, 1, 3.7, 13]) for _ in range(n)]
     empty = 0.0 if rng.random() < 0.7 else 0.3
     if what in ("shift", "ramp"):
         exponent, hot, empty = 0.0, [1] * n, 0.0

@@ -144,7 +144,7 @@ class Diagnoser:
                 findings.append(
                     {"kind": "late_rank", "rank": r, "ratio": ratio, "excess_ns": excess}
                 )
-        findings.sort(key=lambda f: (-f["excess_ns"], f["rank"]))
+        findings.sort(key=lambda f: (-round(f["excess_ns"]), f["rank"]))
         return {"status": "anomalous" if findings else "ok", "findings": findings}
 
     # Section 4 ----------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class Diagnoser:
             "node_block",
             "global",
         ]
-        findings.sort(key=lambda f: (-f["excess_cycles"], order.index(f["kind"])))
+        findings.sort(key=lambda f: (-round(f["excess_cycles"]), order.index(f["kind"])))
 
         result["status"] = "anomalous" if findings else "ok"
         if not findings:
