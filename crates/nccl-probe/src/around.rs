@@ -8,7 +8,7 @@ use crate::comms::{self, Birth, Comm};
 use crate::library::Library;
 use crate::local::Local;
 use crate::recorder::{Recorder, Shape, current};
-use crate::sys::{Handle, INVALID_USAGE, IN_PROGRESS, SUCCESS, Status, guarded};
+use crate::sys::{Handle, IN_PROGRESS, INVALID_USAGE, SUCCESS, Status, guarded};
 use crate::{capture, create, pending};
 
 /// Which library a function of this probe stands for.

@@ -64,10 +64,8 @@ impl<'a> Creation<'a> {
         let ordinal = parent.map_or(0, |parent| parent.splits.fetch_add(1, Relaxed));
         let hash = parent.and_then(Comm::hash);
         let child = hash.filter(|_| color != NO_COLOR);
-        let birth = Birth {
-            hash: child.map(|hash| split_hash(hash, ordinal, color)),
-            members: (-1, -1),
-        };
+        let birth =
+            Birth { hash: child.map(|hash| split_hash(hash, ordinal, color)), members: (-1, -1) };
         let mut made = Self::new(Api::CommSplit, birth).with_parent(hash, ordinal);
         made.call.stream = i64::from(color).cast_unsigned();
         made.member = color != NO_COLOR;
@@ -257,9 +255,8 @@ fn rest_of_all(handles: &[Handle], hash: Option<u64>, ranks: i32) {
     for (rank, handle) in (0..).zip(handles).skip(1) {
         let birth = Birth { hash, members: (rank, ranks) };
         let creation = Creation::new(Api::CommInitAll, birth);
-        let call = with_recorder(|_, recorder| {
-            Call { call_seq: recorder.next_call(), ..creation.call }
-        });
+        let call =
+            with_recorder(|_, recorder| Call { call_seq: recorder.next_call(), ..creation.call });
         let promised = Pending { place: 0, library, birth, call, thread: 0 };
         deliver(&promised, *handle, SUCCESS);
     }

@@ -313,12 +313,7 @@ unsafe fn init_rank_scalable<O: Origin>(
     unsafe { creating::<O>(creation, None, caller, new, call) }
 }
 
-unsafe fn init_all<O: Origin>(
-    caller: usize,
-    new: New,
-    ranks: i32,
-    devices: *const i32,
-) -> Status {
+unsafe fn init_all<O: Origin>(caller: usize, new: New, ranks: i32, devices: *const i32) -> Status {
     let call = as_real!((new: New, ranks: i32, devices: *const i32));
     // SAFETY: the library writes `ranks` handles; the call is that of the function named.
     unsafe { creating_all::<O>(caller, new, ranks, call) }

@@ -35,8 +35,7 @@ pub(crate) extern "C" fn real() -> *mut c_void {
     }
     for version in VERSIONS {
         // SAFETY: C texts; `RTLD_NEXT` looks behind this library, so not at its own wrapper.
-        let found =
-            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
         if !found.is_null() {
             REAL.store(found, Release);
             return found;

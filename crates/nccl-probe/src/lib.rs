@@ -70,13 +70,13 @@ pub unsafe extern "C" fn deepxtrace_set_phase(phase: *const c_char) {
 }
 
 /// Runs when the library is loaded.
-#[cfg(not(test))]
+#[cfg_attr(test, allow(dead_code, reason = "a test binary is no preload library"))]
 extern "C" fn begin() {
     sys::guarded(find::read_environment);
 }
 
 /// Runs when the process ends in order.
-#[cfg(not(test))]
+#[cfg_attr(test, allow(dead_code, reason = "a test binary is no preload library"))]
 extern "C" fn end() {
     sys::guarded(|| {
         if let Some(session) = session::Session::begun() {

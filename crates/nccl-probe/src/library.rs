@@ -164,7 +164,10 @@ impl Library {
     pub fn say_missing(&self, what: usize, name: &str) {
         if self.missing.first(what) {
             let file = object_of(self.base as *const c_void).map_or(c"?", |(_, file)| file);
-            say(&format!("{} has no {name}: the call returns ncclInvalidUsage", file.to_string_lossy()));
+            say(&format!(
+                "{} has no {name}: the call returns ncclInvalidUsage",
+                file.to_string_lossy()
+            ));
         }
     }
 }

@@ -184,7 +184,11 @@ impl Recorder {
         (call.group, call.group_op_index) = self.place(local, true);
         call.enter_ns = monotonic_ns();
         self.write(|writer| {
-            if excluded.is_empty() { writer.begin(&call) } else { writer.begin_shrink(&call, excluded) }
+            if excluded.is_empty() {
+                writer.begin(&call)
+            } else {
+                writer.begin_shrink(&call, excluded)
+            }
         })
     }
 

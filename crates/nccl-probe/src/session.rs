@@ -87,14 +87,14 @@ impl Session {
         let config = Config::read(|name| std::env::var_os(name))?;
         watch_forks();
         let folder = ring_folder();
-        let file =
-            match RingFile::create(&folder, config.slots, config.max_bytes, &config.identity) {
-                Ok(file) => file,
-                Err(error) => {
-                    say_off(&format!("no ring in {}: {error}", folder.display()));
-                    return None;
-                }
-            };
+        let file = match RingFile::create(&folder, config.slots, config.max_bytes, &config.identity)
+        {
+            Ok(file) => file,
+            Err(error) => {
+                say_off(&format!("no ring in {}: {error}", folder.display()));
+                return None;
+            }
+        };
         let session: &'static Self = Box::leak(Box::new(Self {
             file,
             config,

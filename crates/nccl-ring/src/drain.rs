@@ -121,6 +121,8 @@ impl Drainer {
             last_seq: self.last.api.map(|_| self.last.seq),
             last_progress_ns: self.last.time,
         };
+        // A new segment first: it may have cost an old one, which this line tells.
+        self.segment(file)?;
         let counts = self.completeness(file);
         self.lines.heartbeat(monotonic_ns(), &pulse, counts);
         self.write(file)
@@ -136,6 +138,7 @@ impl Drainer {
         if file.get(header::ENDED) != 0 {
             return Ok(());
         }
+        self.segment(file)?;
         let counts = self.completeness(file);
         let now = monotonic_ns();
         self.lines.status(now, counts);

@@ -93,11 +93,8 @@ impl RingFile {
             slots /= 2;
         }
         reserve(&file, 0, HEADER_BYTES)?;
-        let made = Self {
-            path: path.to_owned(),
-            header: Map::new(&file, 0, HEADER_BYTES, true)?,
-            file,
-        };
+        let made =
+            Self { path: path.to_owned(), header: Map::new(&file, 0, HEADER_BYTES, true)?, file };
         made.write_identity(identity);
         made.set(header::SLOTS, u64::try_from(slots).unwrap_or(0));
         made.set(header::MAX_BYTES, max_bytes);
@@ -236,7 +233,9 @@ impl RingFile {
     /// Removes the name of the file, if it is still this file's name.
     pub fn unlink(&self) {
         let mine = |other: std::fs::Metadata| {
-            self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (other.dev(), other.ino()))
+            self.file
+                .metadata()
+                .is_ok_and(|own| (own.dev(), own.ino()) == (other.dev(), other.ino()))
         };
         if std::fs::symlink_metadata(&self.path).is_ok_and(mine) {
             // Someone else may have been faster, which is as good.

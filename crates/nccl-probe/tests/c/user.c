@@ -1,6 +1,5 @@
 /* Calls NCCL the way programs do. The first argument says which way. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,29 +220,6 @@ static void forks(void) {
   loop(comm, 5, 0);
 }
 
-/* As ctypes does: everything by name from a handle. */
-static void by_name(const char *library, long calls, int flags) {
-  void *handle = dlopen(library, flags);
-  if (!handle) { fprintf(stderr, "%s\n", dlerror()); exit(7); }
-  int (*get_id)(id_t128 *) = dlsym(handle, "ncclGetUniqueId");
-  int (*init)(comm_t *, int, id_t128, int) = dlsym(handle, "ncclCommInitRank");
-  int (*reduce)(const void *, void *, size_t, int, int, comm_t, stream_t) = dlsym(handle, "ncclAllReduce");
-  int (*start)(void) = dlsym(handle, "ncclGroupStart");
-  int (*end)(void) = dlsym(handle, "ncclGroupEnd");
-  int (*bcast)(void *, size_t, int, int, comm_t, stream_t) = dlsym(handle, "ncclBcast");
-  void *alltoall = dlsym(handle, "ncclAlltoAll");
-  void *nonsense = dlsym(handle, "ncclNoSuchThing");
-  printf("alltoall %d nonsense %d\n", alltoall != NULL, nonsense != NULL);
-  id_t128 id;
-  comm_t comm;
-  get_id(&id);
-  if (init(&comm, 2, id, 1)) exit(9);
-  start();
-  for (long i = 0; i < calls; i++) reduce(P(1), P(2), i + 1, 7, 0, comm, P(3));
-  end();
-  bcast(P(1), 77, 7, 0, comm, P(3));
-}
-
 int main(int n, char **a) {
   const char *way = n > 1 ? a[1] : "";
   long x = n > 2 ? atol(a[2]) : 0, y = n > 3 ? atol(a[3]) : 0;
@@ -253,7 +229,6 @@ int main(int n, char **a) {
   else if (!strcmp(way, "groups")) groups();
   else if (!strcmp(way, "not_blocking")) not_blocking();
   else if (!strcmp(way, "fork")) forks();
-  else if (!strcmp(way, "by_name")) by_name(a[2], 3, RTLD_NOW | RTLD_LOCAL);
   else if (!strcmp(way, "missing")) {
     comm_t comm = begin(2, 0);
     for (int i = 0; i < 3; i++) printf("%d\n", ncclAlltoAll(P(1), P(2), 3, 7, comm, P(4)));
