@@ -23,8 +23,12 @@ mod event;
 mod finding;
 #[cfg(feature = "ras")]
 pub mod ras;
+mod reader;
 
-pub use analyzer::{Analyzer, Moment};
+pub use analyzer::{Analyzer, Limits, LimitsReached, Moment};
 pub use config::{Config, ConfigError, MAX_SECONDS, Settings};
 pub use event::{BadEvent, Event, EventKind, Header, Heartbeat, NcclCall, Phase};
 pub use finding::*;
+pub use reader::{
+    BadLine, FileReport, MAX_LINE_BYTES, ReadError, ReadReport, RunFolder, TraceReader, TraceTail,
+};

@@ -97,6 +97,8 @@ pub struct WaitEdge {
     pub waiting_ranks: Vec<i64>,
     /// Global ranks that they wait for.
     pub waits_for_ranks: Vec<i64>,
+    /// How many ranks they wait for of which no event was seen.
+    pub waits_for_unseen: i64,
 }
 
 /// Details of `communicator_deadlock`.
@@ -138,6 +140,8 @@ pub struct LastCall {
 /// A rank for which others wait and that waits for nobody.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RootRank {
+    /// Rank in the communicator that waits for it, where no event of the rank was seen; else -1.
+    pub comm_rank: i64,
     /// Heartbeats of its process.
     pub heartbeat: Heartbeats,
     /// Seconds since the latest.
@@ -150,8 +154,8 @@ pub struct RootRank {
     pub pid: Option<i64>,
     /// Events that its probe dropped.
     pub probe_dropped_events: Option<i64>,
-    /// Global rank.
-    pub rank: i64,
+    /// Global rank, `null` where no event of the rank was seen.
+    pub rank: Option<i64>,
 }
 
 /// Details of `root_blocker`.
@@ -165,7 +169,9 @@ pub struct RootBlocker {
     pub explained_findings_count: i64,
     /// As in [`super::CollectiveMissingEnter::reason`].
     pub reason: &'static str,
-    /// The ranks that wait for nobody.
+    /// How many ranks wait for nobody.
+    pub root_count: i64,
+    /// The ranks that wait for nobody, at most 256 of them.
     pub roots: Vec<RootRank>,
     /// Whether the trace ended before the timeout had passed.
     pub trace_ended_early: bool,

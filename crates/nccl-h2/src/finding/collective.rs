@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Confidence, by_rank};
+use super::{Confidence, Explained, by_rank};
 
 /// What a rank called in a round.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -43,6 +43,9 @@ pub struct SignatureMismatch {
     pub entered_comm_ranks: Vec<i64>,
     /// Ranks of the communicator.
     pub expected_nranks: i64,
+    /// Symptoms elsewhere that this explains and that are no findings of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub explained_findings: Vec<Explained>,
     /// In what they differ.
     pub mismatch_type: MismatchType,
     /// The whole call by communicator rank, for the other types.

@@ -1,6 +1,8 @@
-//! Integration tests, one module a subject.
+//! Integration tests: one binary, one module a subject.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[cfg(feature = "ras")]
 mod ras;
+mod real;
+mod support;

@@ -1,0 +1,100 @@
+//! Creations of communicators: who has called, and who has to.
+
+use std::collections::HashMap;
+
+use super::names::Name;
+use super::operation::Creation;
+use super::process::ProcessId;
+
+/// Names one creation: all ranks that take part know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CreationKey {
+    pub(crate) kind: Creation,
+    /// The new communicator for [`Creation::Init`], else the parent.
+    pub(crate) of: Name,
+    /// Ordinal of the call on the parent.
+    pub(crate) ordinal: i64,
+    /// The ranks that a shrink leaves out.
+    pub(crate) excluded: Name,
+}
+
+/// One rank that has called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) process: ProcessId,
+    /// Rank that the call itself tells.
+    pub(crate) told_rank: i64,
+}
+
+/// A creation that not all ranks have entered.
+#[derive(Debug)]
+pub(crate) struct OpenCreation {
+    /// The function; of several the one whose name sorts first.
+    pub(crate) api: Name,
+    /// Size that the calls themselves tell, 0 where unknown.
+    pub(crate) told_nranks: i64,
+    pub(crate) callers: Vec<Caller>,
+    /// Earliest receipt, on the analyzer's monotonic clock.
+    pub(crate) first_receipt: i64,
+    pub(crate) reported: bool,
+}
+
+/// All creations of a run; `None` for one that is complete.
+#[derive(Debug, Default)]
+pub(crate) struct Creations {
+    map: HashMap<CreationKey, Option<OpenCreation>, foldhash::fast::RandomState>,
+}
+
+impl Creations {
+    /// The creation of a key, a new one where it was not seen before. `None` when it is complete,
+    /// or when `limit` are known.
+    pub(crate) fn open(
+        &mut self,
+        key: CreationKey,
+        api: Name,
+        limit: usize,
+    ) -> Option<&mut OpenCreation> {
+        if self.map.len() >= limit && !self.map.contains_key(&key) {
+            return None;
+        }
+        let new = || {
+            Some(OpenCreation {
+                api,
+                told_nranks: 0,
+                callers: Vec::new(),
+                first_receipt: i64::MAX,
+                reported: false,
+            })
+        };
+        self.map.entry(key).or_insert_with(new).as_mut()
+    }
+
+    /// Notes that a creation is complete.
+    pub(crate) fn complete(&mut self, key: CreationKey) {
+        if let Some(creation) = self.map.get_mut(&key) {
+            *creation = None;
+        }
+    }
+
+    /// The creations that are not complete, in no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&CreationKey, &mut OpenCreation)> {
+        self.map.iter_mut().filter_map(|(key, creation)| Some((key, creation.as_mut()?)))
+    }
+}
+
+/// How many ranks a list such as `1,5,7` has.
+pub(crate) fn listed(text: &str) -> i64 {
+    text.split(',').filter(|part| !part.trim().is_empty()).count() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excluded_list_is_counted() {
+        assert_eq!(listed(""), 0);
+        assert_eq!(listed("3"), 1);
+        assert_eq!(listed("1,5, 7"), 3);
+    }
+}

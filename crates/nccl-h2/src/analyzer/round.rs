@@ -1,0 +1,235 @@
+//! One round of a communicator: the calls with the same number on all of its ranks.
+
+use super::comm::CommId;
+use super::operation::Operation;
+use super::signature::Called;
+
+/// What one rank did in a round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Entry {
+    /// Wall clock of the host when it entered.
+    pub(crate) unix: i64,
+    /// Which of the round's different calls it made.
+    pub(crate) variant: u16,
+    pub(crate) state: EntryState,
+    pub(crate) captured: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum EntryState {
+    /// Not seen.
+    #[default]
+    Absent,
+    /// Not seen although the rank is in later rounds: the event is lost.
+    Lost,
+    Entered,
+}
+
+/// Most different calls of one round that are told apart; the others count as the last of them.
+const MAX_VARIANTS: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) comm: CommId,
+    pub(crate) seq: i64,
+    /// Earliest receipt, on the analyzer's monotonic clock.
+    pub(crate) first_receipt: i64,
+    pub(crate) entered: i64,
+    pub(crate) lost: i64,
+    /// Different calls, in order of arrival.
+    pub(crate) variants: Vec<Called>,
+    /// By rank in the communicator, as far as ranks were seen.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) missing_reported: bool,
+    pub(crate) mismatch_reported: bool,
+    /// A missing rank was writing a checkpoint while this round was open.
+    pub(crate) checkpointing: bool,
+}
+
+impl Round {
+    fn new(comm: CommId, seq: i64) -> Self {
+        Self {
+            comm,
+            seq,
+            first_receipt: i64::MAX,
+            entered: 0,
+            lost: 0,
+            variants: Vec::new(),
+            entries: Vec::new(),
+            missing_reported: false,
+            mismatch_reported: false,
+            checkpointing: false,
+        }
+    }
+
+    /// Makes an old round a new one, keeping its memory.
+    fn renew(&mut self, comm: CommId, seq: i64) {
+        let (mut variants, mut entries) =
+            (std::mem::take(&mut self.variants), std::mem::take(&mut self.entries));
+        variants.clear();
+        entries.clear();
+        *self = Self { variants, entries, ..Self::new(comm, seq) };
+    }
+
+    /// Notes that a rank has entered. False when it had already.
+    #[inline]
+    pub(crate) fn enter(
+        &mut self,
+        rank: usize,
+        entry: Entry,
+        called: Called,
+        receipt: i64,
+    ) -> bool {
+        if self.entries.len() <= rank {
+            self.entries.resize(rank + 1, Entry::default());
+        }
+        let unknown = called.operation == Operation::Unknown;
+        if self.entries[rank].state == EntryState::Entered && (unknown || !self.is_unknown(rank)) {
+            return false;
+        }
+        let variant = self.variant(called);
+        let place = &mut self.entries[rank];
+        match place.state {
+            // An unknown function had no place in the order after all: this one has it.
+            EntryState::Entered => self.entered -= 1,
+            EntryState::Lost => self.lost -= 1,
+            EntryState::Absent => {}
+        }
+        *place = Entry { variant, state: EntryState::Entered, ..entry };
+        self.entered += 1;
+        self.first_receipt = self.first_receipt.min(receipt);
+        true
+    }
+
+    fn is_unknown(&self, rank: usize) -> bool {
+        let variant = usize::from(self.entries[rank].variant);
+        self.variants.get(variant).is_some_and(|called| called.operation == Operation::Unknown)
+    }
+
+    /// Whether unknown functions stand beside known ones: who made an unknown call may still make
+    /// the one that belongs here.
+    pub(crate) fn is_mixed(&self) -> bool {
+        let unknown =
+            |(_, _, called): (i64, &Entry, &Called)| called.operation == Operation::Unknown;
+        self.variants.len() > 1 && self.calls().any(unknown) && !self.calls().all(unknown)
+    }
+
+    /// The different calls of the ranks that have entered.
+    pub(crate) fn used_variants(&self) -> Vec<Called> {
+        let mut used: Vec<Called> = Vec::new();
+        for (_, _, called) in self.calls() {
+            if !used.contains(called) {
+                used.push(*called);
+            }
+        }
+        used
+    }
+
+    /// Whether nothing but unknown functions was called.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.variants.iter().all(|called| called.operation == Operation::Unknown)
+    }
+
+    #[inline]
+    fn variant(&mut self, called: Called) -> u16 {
+        let known = self.variants.iter().position(|variant| *variant == called);
+        let at = known.unwrap_or_else(|| {
+            if self.variants.len() < MAX_VARIANTS {
+                self.variants.push(called);
+            }
+            self.variants.len() - 1
+        });
+        // At most MAX_VARIANTS: it fits.
+        at as u16
+    }
+
+    /// Notes that a rank's call must have been made and was not seen.
+    pub(crate) fn lose(&mut self, rank: usize) {
+        if self.entries.len() <= rank {
+            self.entries.resize(rank + 1, Entry::default());
+        }
+        if self.entries[rank].state == EntryState::Absent {
+            self.entries[rank].state = EntryState::Lost;
+            self.lost += 1;
+        }
+    }
+
+    pub(crate) fn state(&self, rank: usize) -> EntryState {
+        self.entries.get(rank).map_or(EntryState::Absent, |entry| entry.state)
+    }
+
+    /// The ranks that have entered, with what they called, in order.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (i64, &Entry, &Called)> {
+        self.entries.iter().enumerate().filter_map(|(rank, entry)| {
+            let called = self.variants.get(usize::from(entry.variant))?;
+            (entry.state == EntryState::Entered).then_some((rank as i64, entry, called))
+        })
+    }
+
+    /// Ranks below `nranks` of which nothing tells that they called.
+    pub(crate) fn missing(&self, nranks: i64) -> impl Iterator<Item = usize> {
+        let nranks = usize::try_from(nranks).unwrap_or(0);
+        (0..nranks).filter(|&rank| self.state(rank) == EntryState::Absent)
+    }
+}
+
+/// A round of [`Rounds`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RoundId(u32);
+
+/// All open rounds. Memory of closed ones is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    list: Vec<Round>,
+    open: Vec<bool>,
+    free: Vec<RoundId>,
+}
+
+impl Rounds {
+    /// Opens a round, unless `limit` of them are open.
+    pub(crate) fn open(&mut self, comm: CommId, seq: i64, limit: usize) -> Option<RoundId> {
+        if let Some(id) = self.free.pop() {
+            self.list[id.0 as usize].renew(comm, seq);
+            self.open[id.0 as usize] = true;
+            return Some(id);
+        }
+        let id = RoundId(u32::try_from(self.list.len()).ok()?);
+        if self.list.len() >= limit {
+            return None;
+        }
+        self.list.push(Round::new(comm, seq));
+        self.open.push(true);
+        Some(id)
+    }
+
+    pub(crate) fn close(&mut self, id: RoundId) {
+        if std::mem::replace(&mut self.open[id.0 as usize], false) {
+            self.free.push(id);
+        }
+    }
+
+    /// The open rounds.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RoundId, &Round)> {
+        let numbered = self.list.iter().zip(&self.open).enumerate();
+        numbered.filter_map(|(at, (round, &open))| open.then_some((RoundId(at as u32), round)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+}
+
+impl std::ops::Index<RoundId> for Rounds {
+    type Output = Round;
+
+    fn index(&self, id: RoundId) -> &Round {
+        // Ids come from `open` alone, and the list never becomes shorter.
+        &self.list[id.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<RoundId> for Rounds {
+    fn index_mut(&mut self, id: RoundId) -> &mut Round {
+        &mut self.list[id.0 as usize]
+    }
+}

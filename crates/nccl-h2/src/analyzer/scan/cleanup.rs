@@ -1,0 +1,43 @@
+//! Dropping what was given and waits for nothing more.
+
+use super::super::round::{EntryState, Round};
+use super::super::{Analyzer, nanoseconds};
+use super::Scan;
+
+impl Analyzer {
+    pub(super) fn clean_up(&mut self, scan: Scan) {
+        let gone: Vec<_> = self
+            .rounds
+            .iter()
+            .filter(|(_, round)| self.nobody_waits(round, scan))
+            .map(|(id, _)| id)
+            .collect();
+        for id in gone {
+            self.drop_round(id);
+        }
+        let grace = nanoseconds(self.config.p2p_timeout_s);
+        for id in self.channels.active() {
+            self.channels.forget(id, |call| {
+                call.reported.is_some_and(|reported| scan.age(reported) >= grace)
+            });
+        }
+    }
+
+    /// Whether a round was given, or can never be, and none of its ranks is still in it.
+    fn nobody_waits(&self, round: &Round, scan: Scan) -> bool {
+        let timeout = nanoseconds(self.config.collective_timeout_s);
+        let idle = round.calls().all(|(_, _, called)| called.count == 0) || round.is_unsure();
+        if idle {
+            return scan.age(round.first_receipt) >= timeout;
+        }
+        let comm = &self.comms[round.comm];
+        let left = |rank: usize| {
+            comm.members.get(rank).is_some_and(|member| {
+                member.destroyed
+                    || member.process.is_some_and(|process| self.processes[process].ended)
+            })
+        };
+        let entered = |&rank: &usize| round.state(rank) == EntryState::Entered;
+        round.missing_reported && (0..round.entries.len()).filter(entered).all(left)
+    }
+}

@@ -1,0 +1,131 @@
+//! Judging what is open.
+
+mod cleanup;
+mod graph;
+mod judge;
+mod liveness;
+mod mismatch;
+mod missing;
+mod pairs;
+mod stuck;
+mod waits;
+
+use std::collections::{HashMap, HashSet};
+
+use super::comm::CommId;
+use super::names::Name;
+use super::process::ProcessId;
+use super::{Analyzer, Moment, Ready, nanoseconds};
+use crate::finding::{Confidence, Details, Finding, HangType};
+
+/// What was given before and is not given again.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Functions of communicators whose datatypes were warned of.
+    pub(super) datatype_warned: HashSet<(CommId, Name)>,
+    /// The error in which a process's calls on a communicator end, until one succeeds.
+    pub(super) failing: HashMap<(ProcessId, Option<CommId>), (Name, i64)>,
+    /// Calls of a process whose error was given.
+    pub(super) errors: HashMap<ProcessId, Vec<i64>>,
+    /// Causes of waits that were given, while they last.
+    causes: Vec<graph::ActiveCause>,
+    /// Calls entered by all processes when `no_progress` was given.
+    no_progress: Option<u64>,
+}
+
+/// One scan: when, and how to judge.
+#[derive(Debug, Clone, Copy)]
+struct Scan {
+    /// Now, on the analyzer's monotonic clock.
+    now: i64,
+    /// The trace has ended: everything open is judged.
+    ended: bool,
+}
+
+impl Scan {
+    fn age(self, receipt: i64) -> i64 {
+        self.now.saturating_sub(receipt).max(0)
+    }
+}
+
+impl Analyzer {
+    /// Judges what is open, and gives what is new, sorted by kind, communicator and number.
+    pub fn scan(&mut self, now: Moment) -> Vec<Finding> {
+        self.judge(Scan { now: now.monotonic_ns, ended: false }, now)
+    }
+
+    /// Judges a trace that has ended at a moment: everything open is given. What had waited less
+    /// than its timeout by then is marked `trace_ended_early` and at most suspected.
+    pub fn finish(&mut self, end: Moment) -> Vec<Finding> {
+        self.judge(Scan { now: end.monotonic_ns, ended: true }, end)
+    }
+
+    fn judge(&mut self, scan: Scan, now: Moment) -> Vec<Finding> {
+        self.settle(scan);
+        let mut found = std::mem::take(&mut self.ready);
+        let blamed = self.judge_mismatches(&mut found);
+        self.judge_pairs(scan, &mut found);
+        let waiting = self.judge_waits(scan, &blamed, &mut found);
+        self.judge_stuck(scan, &blamed, &waiting, &mut found);
+        self.judge_heartbeats(scan, &mut found);
+        self.judge_progress(scan, &mut found);
+        self.clean_up(scan);
+        self.finished(found, now)
+    }
+
+    /// Closes the rounds that need no judgement: for which lost events alone are awaited, and those
+    /// in which nobody called the known function in time.
+    fn settle(&mut self, scan: Scan) {
+        let timeout = nanoseconds(self.config.collective_timeout_s);
+        let mut gaps: Vec<CommId> = Vec::new();
+        let mut mixed = Vec::new();
+        for (id, round) in self.rounds.iter() {
+            let comm = &self.comms[round.comm];
+            if round.lost > 0 {
+                gaps.push(round.comm);
+            } else if round.entered >= comm.nranks
+                && (scan.ended || scan.age(round.first_receipt) >= timeout)
+            {
+                mixed.push(id);
+            }
+        }
+        for id in mixed {
+            self.finish_round(id);
+        }
+        gaps.sort_unstable();
+        gaps.dedup();
+        for comm in gaps {
+            self.sweep_lost(comm, -1);
+        }
+    }
+
+    fn finished(&self, found: Vec<Ready>, now: Moment) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = found
+            .into_iter()
+            .map(|ready| Finding {
+                comm_seq: ready.comm_seq,
+                comm_uid_hash: ready
+                    .comm
+                    .map_or(String::new(), |comm| self.text(self.comms[comm].name)),
+                details: ready.details,
+                detected_at_unix_ns: now.unix_ns,
+                hang_type: ready.hang_type,
+                run_id: self.run_id.clone(),
+            })
+            .collect();
+        findings.sort_by_cached_key(|finding| {
+            (finding.hang_type, finding.comm_uid_hash.clone(), finding.comm_seq, finding.to_json())
+        });
+        findings
+    }
+
+    /// A finding about a communicator's call.
+    fn about(comm: CommId, comm_seq: i64, hang_type: HangType, details: Details) -> Ready {
+        Ready { comm: Some(comm), comm_seq, hang_type, details }
+    }
+}
+
+/// The confidence of something that was waited for less long than its timeout.
+fn early(confidence: Confidence, trace_ended_early: bool) -> Confidence {
+    if trace_ended_early { confidence.min(Confidence::Suspected) } else { confidence }
+}
