@@ -43,6 +43,7 @@ mod slots;
 mod stop;
 mod tcp;
 mod trigger;
+mod wire;
 
 pub use background::{Background, Event};
 pub use collector::{Answered, Collector, Round};

@@ -4,9 +4,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::wire::{HEADER, Header, Kind, PREAMBLE, Secret, TEXT_MAX, Verdict, Visitor};
+use super::secret::{PREAMBLE, Secret, Visitor};
 use crate::gather::GatherEvents;
 use crate::group::Hello;
+use crate::wire::{HEADER, Header, Kind, TEXT_MAX, Verdict};
 
 /// How long a visitor may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::peer::waiting;
-use super::wire::{HEADER, Header, Kind, Secret, TEXT_MAX, Verdict, encode_vector};
+use super::secret::Secret;
 use crate::device::Identity;
 use crate::gather::{Contribution, Gather, GatherError, GatherEvents, Gathered, Request, Wanted};
 use crate::group::{Agreement, Hello, JoinError, Joined, Membership, Proposal};
 use crate::inbox::Inbox;
 use crate::stop::{Stop, Until, lock};
+use crate::wire::{HEADER, Header, Kind, TEXT_MAX, Verdict, encode_vector};
 
 /// Longest wait for one connection to be made.
 const CONNECT: Duration = Duration::from_secs(1);

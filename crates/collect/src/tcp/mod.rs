@@ -5,7 +5,7 @@ mod leaf;
 mod peer;
 mod root;
 mod rounds;
+mod secret;
 mod settings;
-mod wire;
 
 pub use settings::TcpGroup;

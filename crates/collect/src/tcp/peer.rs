@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::rounds::Rounds;
-use super::wire::{HEADER, Header, Kind, VectorReader};
 use crate::gather::{Request, Status};
 use crate::stop::lock;
+use crate::wire::{HEADER, Header, Kind, VectorReader};
 
 /// Reads of one connection in one look, so that a fast one does not keep the others waiting.
 const READS: usize = 4;

@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::doors::{Doors, send_verdict};
 use super::peer::{End, Peer};
 use super::rounds::Rounds;
-use super::wire::{Header, Kind, Verdict};
 use crate::device::Identity;
 use crate::gather::{Contribution, Gather, GatherError, GatherEvents, Gathered, Request, Wanted};
 use crate::group::{Agreement, Hello, JoinError, Joined, Membership, Proposal, agree};
 use crate::stop::{Backoff, Until, lock};
+use crate::wire::{Header, Kind, Verdict};
 
 /// Bytes taken from a connection at a time.
 const SCRATCH: usize = 256 * 1024;

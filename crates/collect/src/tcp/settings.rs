@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::doors::Doors;
 use super::leaf::Route;
-use super::wire::{SECRET_MAX, Secret};
+use super::secret::{SECRET_MAX, Secret};
 use super::{leaf, root};
 use crate::group::{Group, JoinError, Joined, Membership, Proposal};
 use crate::stop::Until;

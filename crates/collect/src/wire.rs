@@ -1,10 +1,7 @@
-//! What travels between a rank and the root, byte by byte.
+//! What travels between a rank and the root, byte by byte, over transports that carry bytes.
 //!
-//! A connection begins with a preamble of fixed size that carries the secret, so that nothing a
-//! stranger sends is parsed. After it come frames: a header of fixed size and a payload whose
-//! length is bounded by what the receiver expects.
-
-use std::hint::black_box;
+//! A frame is a header of fixed size and a payload whose length is bounded by what the receiver
+//! expects.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,68 +9,14 @@ use crate::device::SkipReason;
 use crate::gather::Request;
 use crate::group::{Agreement, Difference};
 
-/// Longest secret, bytes.
-pub(super) const SECRET_MAX: usize = 256;
-/// Bytes of the preamble: magic, version, length of the secret, the secret padded with zeros.
-pub(super) const PREAMBLE: usize = 4 + 2 + 2 + SECRET_MAX;
 /// Bytes of a frame's header.
-pub(super) const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 32;
 /// Longest hello or verdict, bytes: 4,096 ranks and every setting fit.
-pub(super) const TEXT_MAX: usize = 256 * 1024;
-
-const MAGIC: [u8; 4] = *b"DXTC";
-const VERSION: u16 = 1;
-
-/// What keeps strangers out: known to all ranks of the job and to nobody else.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(Vec<u8>);
-
-impl Secret {
-    /// `None` when it is empty or longer than [`SECRET_MAX`].
-    pub(super) fn new(text: &str) -> Option<Self> {
-        (1..=SECRET_MAX).contains(&text.len()).then(|| Self(text.as_bytes().to_vec()))
-    }
-
-    pub(super) fn preamble(&self) -> [u8; PREAMBLE] {
-        let mut bytes = [0; PREAMBLE];
-        let length = u16::try_from(self.0.len()).unwrap_or(0);
-        let head = MAGIC.into_iter().chain(VERSION.to_le_bytes()).chain(length.to_le_bytes());
-        for (to, from) in bytes.iter_mut().zip(head.chain(self.0.iter().copied())) {
-            *to = from;
-        }
-        bytes
-    }
-
-    /// What a received preamble shows. The secret is compared in a time that does not depend on
-    /// where it differs.
-    pub(super) fn check(&self, received: &[u8; PREAMBLE]) -> Visitor {
-        let own = self.preamble();
-        let (magic, rest) = received.split_at(MAGIC.len());
-        if magic != MAGIC {
-            return Visitor::Stranger;
-        }
-        let (version, secret) = rest.split_at(2);
-        if version != VERSION.to_le_bytes() {
-            return Visitor::OtherVersion;
-        }
-        let own = own.get(MAGIC.len() + 2..).unwrap_or_default();
-        let differing = own.iter().zip(secret).fold(0, |sum, (a, b)| sum | black_box(a ^ b));
-        if black_box(differing) == 0 { Visitor::Member } else { Visitor::WrongSecret }
-    }
-}
-
-/// Who is at the door.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visitor {
-    Member,
-    WrongSecret,
-    OtherVersion,
-    Stranger,
-}
+pub(crate) const TEXT_MAX: usize = 256 * 1024;
 
 /// The root's answer to a hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Agreed(Agreement),
     Disagreement(Vec<Difference>),
     Missing { ranks: Vec<usize>, size: usize },
@@ -82,7 +25,7 @@ pub(super) enum Verdict {
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// To the root: JSON of a `Hello`.
     Hello,
     /// From the root: JSON of a [`Verdict`].
@@ -101,31 +44,31 @@ pub(super) enum Kind {
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) kind: Kind,
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
     /// Bytes that follow.
-    pub(super) payload: usize,
+    pub(crate) payload: usize,
     /// For a round's frames; zeros otherwise.
-    pub(super) request: Request,
+    pub(crate) request: Request,
 }
 
 const NO_REQUEST: Request = Request { channel: 0, round: 0, len: 0, tick: 0 };
 
 impl Header {
-    pub(super) fn text(kind: Kind, payload: usize) -> Self {
+    pub(crate) fn text(kind: Kind, payload: usize) -> Self {
         Self { kind, payload, request: NO_REQUEST }
     }
 
-    pub(super) fn bare(kind: Kind) -> Self {
+    pub(crate) fn bare(kind: Kind) -> Self {
         Self::text(kind, 0)
     }
 
-    pub(super) fn of(kind: Kind, request: Request) -> Self {
+    pub(crate) fn of(kind: Kind, request: Request) -> Self {
         let payload = if kind == Kind::Vector { request.len.saturating_mul(8) } else { 0 };
         Self { kind, payload, request }
     }
 
-    pub(super) fn encode(&self) -> [u8; HEADER] {
+    pub(crate) fn encode(&self) -> [u8; HEADER] {
         let (kind, code) = match self.kind {
             Kind::Hello => (1, 0),
             Kind::Verdict => (2, 0),
@@ -150,7 +93,7 @@ impl Header {
     }
 
     /// `None` for bytes that are no header.
-    pub(super) fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
         let [b'D', b'X', kind, code, channel, 0, 0, 0, rest @ ..] = bytes else { return None };
         let kind = match (kind, code) {
             (1, 0) => Kind::Hello,
@@ -174,25 +117,25 @@ impl Header {
 }
 
 /// Appends `values` as little-endian bytes.
-pub(super) fn encode_vector(values: &[i64], out: &mut Vec<u8>) {
+pub(crate) fn encode_vector(values: &[i64], out: &mut Vec<u8>) {
     out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
 }
 
 /// A vector that arrives in pieces of any size.
 #[derive(Debug)]
-pub(super) struct VectorReader {
+pub(crate) struct VectorReader {
     filled: usize,
     carry: [u8; 8],
     carried: usize,
 }
 
 impl VectorReader {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { filled: 0, carry: [0; 8], carried: 0 }
     }
 
     /// Writes the elements that `bytes` complete to their place in `row`.
-    pub(super) fn take(&mut self, mut bytes: &[u8], row: &mut [i64]) {
+    pub(crate) fn take(&mut self, mut bytes: &[u8], row: &mut [i64]) {
         let mut row = row.iter_mut().skip(self.filled);
         while self.carried > 0 {
             let Some((&first, rest)) = bytes.split_first() else { return };
@@ -225,29 +168,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn only_the_same_secret_opens_the_door() {
-        let secret = Secret::new("correct horse").unwrap();
-        assert_eq!(secret.check(&secret.preamble()), Visitor::Member);
-        for wrong in ["correct hors", "correct horse ", "Correct horse", "x"] {
-            let preamble = Secret::new(wrong).unwrap().preamble();
-            assert_eq!(secret.check(&preamble), Visitor::WrongSecret, "{wrong}");
-        }
-        let mut http = [0; PREAMBLE];
-        http[..14].copy_from_slice(b"GET / HTTP/1.1");
-        assert_eq!(secret.check(&http), Visitor::Stranger);
-        let mut newer = secret.preamble();
-        newer[4] = 99;
-        assert_eq!(secret.check(&newer), Visitor::OtherVersion);
-    }
-
-    #[test]
-    fn a_secret_is_neither_empty_nor_endless() {
-        assert!(Secret::new("").is_none());
-        assert!(Secret::new(&"x".repeat(SECRET_MAX)).is_some());
-        assert!(Secret::new(&"x".repeat(SECRET_MAX + 1)).is_none());
-    }
 
     #[test]
     fn a_header_is_laid_out_as_written_down() {
