@@ -303,6 +303,16 @@ pub trait Group: Send {
     /// The own place in the group.
     fn membership(&self) -> &Membership;
 
+    /// Whether the gather may be used from a thread other than the one that joins, as the
+    /// asynchronous schedule does.
+    ///
+    /// # Errors
+    ///
+    /// It may not, and why.
+    fn check_background(&self) -> Result<(), JoinError> {
+        Ok(())
+    }
+
     /// Meets the other ranks and agrees with them. Every rank of the group calls it, and each gets
     /// the same answer. `None`: nobody wants collection; nothing is left behind.
     ///

@@ -36,6 +36,8 @@ mod group;
 mod host;
 mod inbox;
 mod local;
+#[cfg(feature = "mpi")]
+mod mpi_group;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod schedule;
@@ -45,6 +47,9 @@ mod tcp;
 mod trigger;
 mod wire;
 
+/// The crate `mpi`, in the version that [`MpiGroup`] is built on.
+#[cfg(feature = "mpi")]
+pub use ::mpi;
 pub use background::{Background, Event};
 pub use collector::{Answered, Collector, Round};
 #[cfg(feature = "cuda")]
@@ -62,6 +67,8 @@ pub use group::{
 };
 pub use host::{HostCounters, HostMemory, HostQueue};
 pub use local::LocalGroup;
+#[cfg(feature = "mpi")]
+pub use mpi_group::MpiGroup;
 #[cfg(feature = "nccl")]
 pub use nccl::{NcclComm, NcclGroup, NcclUniqueId};
 pub use schedule::{EveryInterval, EverySteps, Schedule};

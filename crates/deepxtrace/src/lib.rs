@@ -10,6 +10,7 @@
 //! | `ll` (default) | [`ll`] | diagnosis of low-latency wait matrices |
 //! | `collect` (default) | [`collect`], [`config`] | counters in memory, gathered over an EP group; [`Diagnose`] |
 //! | `metrics` | [`metrics`] | figures of every window for the `metrics` crate |
+//! | `mpi` | [`collect`] | gather over MPI; needs an MPI and libclang to build |
 //! | `cuda`, `nccl` | [`collect`] | counters on CUDA devices, gather over NCCL |
 //!
 //! The default features need nothing but a Rust toolchain.

@@ -175,10 +175,27 @@ impl Builder {
         }
         let plan = Plan::new(&self.config, membership.size(), self.counters);
         let memory = plan.as_ref().ok().map(|plan| (self.allocate)(plan.vector_len));
-        let proposal = proposal(&self.config, self.counters, plan.as_ref().ok(), memory.as_ref());
+        let background = match self.config.mode {
+            Mode::Asynchronous => self.group.check_background(),
+            Mode::Synchronous => Ok(()),
+        };
+        let trouble = [
+            self.config.validate().err().map(|error| error.to_string()),
+            memory.as_ref().and_then(|memory| memory.as_ref().err()).map(ToString::to_string),
+            background.as_ref().err().map(ToString::to_string),
+        ];
+        let trouble = trouble.into_iter().flatten().next();
+        let identity = memory.as_ref().and_then(|memory| memory.as_ref().ok());
+        let proposal = Proposal {
+            enabled: true,
+            vector_len: plan.as_ref().map_or(0, |plan| plan.vector_len),
+            settings: settings(&self.config, self.counters, trouble),
+            identity: identity.map(|memory| memory.identity()).unwrap_or_default(),
+        };
         // Also when the memory is not there: the others must not wait for this rank.
         let joined = self.group.join(&proposal, until);
         let plan = plan?;
+        background?;
         let Some(memory) = memory.transpose()? else { return Ok(None) };
         let Some(Joined { instance, gather }) = joined? else { return Ok(None) };
         let sink = match self.sink {
@@ -250,9 +267,7 @@ impl Plan {
 
 /// Tells the other ranks, who would wait for this one, that its environment cannot be used.
 pub(super) fn give_up(group: Box<dyn Group>, error: ConfigError) -> DiagnoseError {
-    let ConfigError { variable, value, .. } = &error;
-    let mut settings = Config::default().settings();
-    settings.push((READY.to_owned(), format!("no, {variable}={value}")));
+    let settings = settings(&Config::default(), Counters::Both, Some(error.to_string()));
     let proposal = Proposal { enabled: true, settings, ..Proposal::default() };
     let stop = Stop::new();
     // Its own error is the one to report.
@@ -260,28 +275,11 @@ pub(super) fn give_up(group: Box<dyn Group>, error: ConfigError) -> DiagnoseErro
     error.into()
 }
 
-/// What this rank brings to the group.
-fn proposal(
-    config: &Config,
-    counters: Counters,
-    plan: Option<&Plan>,
-    memory: Option<&Result<Arc<dyn CounterMemory>, DeviceError>>,
-) -> Proposal {
+/// What the ranks must agree on. A rank that cannot take part says so here, and why.
+fn settings(config: &Config, counters: Counters, trouble: Option<String>) -> Vec<(String, String)> {
+    let ready = trouble.map_or("yes".to_owned(), |trouble| format!("no, {trouble}"));
     let mut settings = config.settings();
     settings.push(("counters".to_owned(), counters.name().to_owned()));
-    let state = match (config.validate(), memory) {
-        (Err(ConfigError { variable, value, .. }), _) => format!("no, {variable}={value}"),
-        (Ok(()), Some(Err(error))) => format!("no, {error}"),
-        (Ok(()), _) => "yes".to_owned(),
-    };
-    settings.push((READY.to_owned(), state));
-    Proposal {
-        enabled: true,
-        vector_len: plan.map_or(0, |plan| plan.vector_len),
-        settings,
-        identity: memory
-            .and_then(|memory| memory.as_ref().ok())
-            .map(|memory| memory.identity())
-            .unwrap_or_default(),
-    }
+    settings.push((READY.to_owned(), ready));
+    settings
 }

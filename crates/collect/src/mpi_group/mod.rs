@@ -1,0 +1,9 @@
+//! A group of MPI ranks.
+
+mod group;
+mod leaf;
+mod message;
+mod raw;
+mod root;
+
+pub use group::MpiGroup;
