@@ -75,7 +75,7 @@ fn inconsistent(key: impl Into<String>, what: impl Into<String>) -> Reason {
 impl<R: Read + Seek> Npz<'_, R> {
     fn head(&mut self) -> Result<Head, Reason> {
         let kind = self.check_schema()?;
-        let instance = self.text("instance_id")?;
+        let instance = self.text("instance_id", LONGEST_NAME)?;
         InvalidInstance::check(&instance)?;
         let topology = self.topology()?;
         let index = self.integer("window_index")?;
@@ -105,7 +105,7 @@ impl<R: Read + Seek> Npz<'_, R> {
         if found < 1 {
             return Err(inconsistent("schema_version", format!("{found} is below 1")));
         }
-        let kind = self.text("kind")?;
+        let kind = self.text("kind", LONGEST_NAME)?;
         Kind::ALL
             .into_iter()
             .find(|known| known.name() == kind)
@@ -218,12 +218,18 @@ impl<R: Read + Seek> Npz<'_, R> {
         Ok(self.array(key, INTEGER, &[])?.into_scalar_i64()?)
     }
 
-    fn text(&mut self, key: &str) -> Result<String, Reason> {
-        Ok(self.archive.array(key)?.expect_shape(&[])?.into_scalar_string()?)
+    /// A text of at most `longest` code points.
+    fn text(&mut self, key: &str, longest: usize) -> Result<String, Reason> {
+        let array = self.archive.array(key)?.expect_shape(&[])?;
+        let length = array.dtype().get(2..).and_then(|length| length.parse::<usize>().ok());
+        if length.is_some_and(|length| length > longest) && array.dtype().get(1..2) == Some("U") {
+            return Err(array.mismatch(format!("a text of at most {longest} characters")).into());
+        }
+        Ok(array.into_scalar_string()?)
     }
 
     fn json<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, Reason> {
-        let text = self.text(key)?;
+        let text = self.text(key, LONGEST_JSON)?;
         serde_json::from_str(&text).map_err(|error| inconsistent(key, error.to_string()))
     }
 
@@ -266,6 +272,10 @@ impl<R: Read + Seek> Npz<'_, R> {
     }
 }
 
+/// Longest kind or instance, code points.
+const LONGEST_NAME: usize = 1024;
+/// Longest JSON text, code points: 256 MiB in the file.
+const LONGEST_JSON: usize = 64 << 20;
 const INTEGER: &[&str] = &["<i8", ">i8"];
 const FLOAT: &[&str] = &["<f8", ">f8"];
 
