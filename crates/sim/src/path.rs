@@ -98,10 +98,13 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    pub fn new(config: &WorkloadConfig, usual_load: f64) -> Self {
+    pub fn new(config: &WorkloadConfig, stage: Stage, usual_load: f64) -> Self {
         Self {
             noise: config.cell_noise,
-            exponent: config.load_exponent,
+            exponent: match stage {
+                Stage::Dispatch => config.dispatch_load_exponent,
+                Stage::Combine => config.combine_load_exponent,
+            },
             usual_load: usual_load.ln(),
             samples: config.rounds * config.channels,
         }

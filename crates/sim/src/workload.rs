@@ -133,14 +133,16 @@ impl Workload {
             stream,
             &mut self.tokens,
         );
-        let sampling = Sampling::new(&self.config, self.routing.usual_load(&self.config));
+        let usual_load = self.routing.usual_load(&self.config);
+        let dispatch = Sampling::new(&self.config, Stage::Dispatch, usual_load);
+        let combine = Sampling::new(&self.config, Stage::Combine, usual_load);
         let mut costs = vec![0.0; self.config.topology.ep_size()];
         for rank in 0..self.config.topology.ep_size() {
             self.restart(rank);
             let mut stream = Stream::new(self.seed, Purpose::Costs, self.window, rank);
-            self.receive_tokens(rank, &sampling, &mut costs, &mut stream);
+            self.receive_tokens(rank, &dispatch, &mut costs, &mut stream);
             self.receive_at_gateway(rank, &mut stream);
-            self.receive_results(rank, &sampling, &mut costs, &mut stream);
+            self.receive_results(rank, &combine, &mut costs, &mut stream);
         }
         let [dispatch, combine] = &self.stage_ns;
         let stages = [&dispatch[..], &combine[..]];
@@ -197,8 +199,8 @@ impl Workload {
         let topology = self.config.topology;
         let (node, nodes) = (self.node_of[rank], topology.nodes());
         let usual = f64::from(self.config.tokens) * self.routing.to_node[node];
-        let sampling =
-            Sampling::new(&self.config, (usual / f64::from(self.config.channels)).max(1.0));
+        let usual_load = (usual / f64::from(self.config.channels)).max(1.0);
+        let sampling = Sampling::new(&self.config, Stage::Dispatch, usual_load);
         let mut adder = self.adder(rank, CompletionProbe::DispatchRdmaRecv);
         for src_node in (0..nodes).filter(|&other| other != node) {
             let Some(src) = topology.gateway_proxy(src_node, rank) else { continue };

@@ -164,7 +164,7 @@ pub fn incident_text(incident: &Incident) -> String {
             part("experts of", named(experts));
             part("node", list(node_pairs, |[a, b]| format!("{a} -> {b}")));
             part("owner -> expert", list(edges, |[a, b]| format!("{a} -> {b}")));
-            part("rail", list(rails, |[local, a, b]| format!("{local} of node {a} -> {b}")));
+            part("rails", list(rails, |[local, a, b]| format!("{local}: node {a} -> {b}")));
             text
         }
         Incident::Unclassified { .. } => "slow paths that do not add up to one cause".to_owned(),
@@ -173,7 +173,7 @@ pub fn incident_text(incident: &Incident) -> String {
 }
 
 /// `rank 9` or `ranks 0, 1`; empty for none.
-fn named(ranks: &[usize]) -> String {
+pub fn named(ranks: &[usize]) -> String {
     let name = match ranks.len() {
         0 => return String::new(),
         1 => "rank",

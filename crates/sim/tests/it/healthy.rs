@@ -104,7 +104,8 @@ fn nobody_waits_longer_than_the_kernel_when_all_arrive_together() {
 #[test]
 fn hot_experts_get_more_tokens_and_cost_more() {
     let topology = Topology::new(16, 8).unwrap();
-    let config = WorkloadConfig { expert_skew: 1.0, load_exponent: 1.0, ..exact(topology) };
+    let config =
+        WorkloadConfig { expert_skew: 1.0, dispatch_load_exponent: 1.0, ..exact(topology) };
     let window = Job::new(config, 4).next([]);
     let delta = window.completion(CompletionProbe::DispatchFinal);
     let tokens = |dst: usize| delta.tokens[[0, dst]] as f64;
@@ -159,7 +160,7 @@ fn a_configuration_out_of_range_is_named() {
         "cell_noise is NaN, it must be from 0 to 1"
     );
     assert_eq!(
-        error(WorkloadConfig { load_exponent: 1.5, ..base }),
-        "load_exponent is 1.5, it must be from 0 to 1"
+        error(WorkloadConfig { dispatch_load_exponent: 1.5, ..base }),
+        "dispatch_load_exponent is 1.5, it must be from 0 to 1"
     );
 }

@@ -50,7 +50,8 @@ fn average(window: &Window, probe: CompletionProbe, src: usize, dst: usize) -> f
 fn exact(topology: Topology) -> WorkloadConfig {
     WorkloadConfig {
         expert_skew: 0.0,
-        load_exponent: 0.0,
+        dispatch_load_exponent: 0.0,
+        combine_load_exponent: 0.0,
         cell_noise: 0.0,
         rank_bias: 0.0,
         arrival_jitter_ns: 0.0,
