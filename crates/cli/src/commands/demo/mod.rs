@@ -5,12 +5,11 @@
 //! in a real job.
 
 mod job;
-mod log;
 mod table;
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -61,15 +60,10 @@ impl Demo {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
         let folder = self.folder()?;
-        let path = folder.join(LOG);
-        let place = || path.display().to_string();
-        let file = File::create(&path).with_context(place)?;
-        let mut log = BufWriter::new(file);
         if !self.json {
             table::title(output, self.seed)?;
         }
-        let phases = run(self.seed, |window| log::line(&mut log, window).with_context(place))?;
-        log.flush().with_context(place)?;
+        let phases = run(self.seed, &folder)?;
         for (phase, result) in five_phases().iter().zip(&phases) {
             if self.json {
                 serde_json::to_writer(&mut *output, result)?;
@@ -79,7 +73,7 @@ impl Demo {
             }
         }
         if !self.json {
-            table::end(output, &phases, &path)?;
+            table::end(output, &phases, &folder.join(LOG))?;
         }
         Ok(Outcome::Done)
     }
@@ -101,21 +95,12 @@ fn temporary() -> std::io::Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix("deepxtrace-demo-").tempdir()?.keep())
 }
 
-/// Runs the five phases; `each` sees every window as it is diagnosed.
-fn run(
-    seed: u64,
-    mut each: impl FnMut(&job::Window<'_>) -> anyhow::Result<()> + Send,
-) -> anyhow::Result<Vec<PhaseResult>> {
+/// Runs the five phases, with the log in `folder`.
+fn run(seed: u64, folder: &Path) -> anyhow::Result<Vec<PhaseResult>> {
     let phases = five_phases();
-    let mut reports: Vec<Vec<WindowDiagnosis>> = phases.iter().map(|_| Vec::new()).collect();
-    job::run(&phases, WINDOWS, seed, |window| {
-        each(&window)?;
-        if let Some(reports) = reports.get_mut(window.phase) {
-            reports.push(window.report.clone());
-        }
-        Ok(())
-    })?;
-    phases.iter().zip(reports).map(|(phase, reports)| PhaseResult::new(phase, reports)).collect()
+    let mut windows = job::run(&phases, WINDOWS, seed, folder)?.into_iter();
+    let of_phase = |phase| PhaseResult::new(phase, windows.by_ref().take(WINDOWS).collect());
+    phases.iter().map(of_phase).collect()
 }
 
 impl PhaseResult {
@@ -124,7 +109,7 @@ impl PhaseResult {
         let right = reports.iter().filter(|report| is_right(report)).count();
         let wrong = reports.iter().find(|report| !is_right(report));
         let wrong = wrong.map(|report| report.incidents.clone());
-        let windows = reports.len();
+        let windows = WINDOWS;
         let last = reports.pop().with_context(|| format!("phase {} has no window", phase.name))?;
         Ok(Self {
             phase: phase.name,
@@ -171,9 +156,10 @@ mod tests {
     /// The claim of the demo for any seed: every window of every phase has its diagnosis.
     #[test]
     fn a_hundred_seeds_give_the_five_diagnoses() {
+        let folder = tempfile::tempdir().unwrap();
         let seeds = if cfg!(debug_assertions) { 20 } else { 100 };
         for seed in 0..seeds {
-            let phases = run(seed, |_| Ok(())).unwrap();
+            let phases = run(seed, folder.path()).unwrap();
             assert_eq!(phases.len(), 5);
             for phase in phases {
                 assert_eq!(

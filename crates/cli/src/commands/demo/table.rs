@@ -55,8 +55,8 @@ fn lines(incidents: &[Incident], report: &WindowDiagnosis) -> Vec<String> {
     let slow = incidents.iter().filter_map(|incident| {
         let against = match incident {
             Incident::PreStageArrivalSkew { .. } => return None,
-            Incident::GlobalDataPathSlowdown { .. } => "than before",
-            _ => "than their peers",
+            Incident::GlobalDataPathSlowdown { .. } => "the level before",
+            _ => "that of their peers",
         };
         let text = match incident {
             Incident::LocalizedDataPathSlowdown { owners, .. } if !owners.is_empty() => {
