@@ -22,6 +22,8 @@ pub(crate) struct Member {
     pub(crate) process: Option<ProcessId>,
     /// Highest number of a collective that it entered.
     pub(crate) highest: i64,
+    /// Number of its latest collective of nothing.
+    pub(crate) empty: i64,
     /// Receipt of its latest entered call.
     pub(crate) enter_receipt: i64,
     pub(crate) destroyed: bool,
@@ -29,7 +31,7 @@ pub(crate) struct Member {
 
 impl Member {
     const UNSEEN: Self =
-        Self { process: None, highest: -1, enter_receipt: i64::MIN, destroyed: false };
+        Self { process: None, highest: -1, empty: -1, enter_receipt: i64::MIN, destroyed: false };
 }
 
 /// A run of equal rounds on which all ranks agreed.
@@ -93,10 +95,6 @@ impl Comm {
 
     pub(crate) fn process(&self, rank: usize) -> Option<ProcessId> {
         self.members.get(rank).and_then(|member| member.process)
-    }
-
-    pub(crate) fn highest(&self, rank: usize) -> i64 {
-        self.members.get(rank).map_or(-1, |member| member.highest)
     }
 
     /// Rank of a process in the communicator.

@@ -82,9 +82,13 @@ impl Creations {
     }
 }
 
-/// How many ranks a list such as `1,5,7` has.
-pub(crate) fn listed(text: &str) -> i64 {
-    text.split(',').filter(|part| !part.trim().is_empty()).count() as i64
+/// The ranks of a list such as `1,5,7`; `None` where it is not whole.
+pub(crate) fn listed(text: &str) -> Option<Vec<i64>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let mut ranks = parts.map(|part| part.parse().ok()).collect::<Option<Vec<i64>>>()?;
+    ranks.sort_unstable();
+    ranks.dedup();
+    Some(ranks)
 }
 
 #[cfg(test)]
@@ -92,9 +96,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excluded_list_is_counted() {
-        assert_eq!(listed(""), 0);
-        assert_eq!(listed("3"), 1);
-        assert_eq!(listed("1,5, 7"), 3);
+    fn a_list_of_ranks_is_read_if_it_is_whole() {
+        assert_eq!(listed(""), Some(vec![]));
+        assert_eq!(listed("3"), Some(vec![3]));
+        assert_eq!(listed("7,1, 5,1"), Some(vec![1, 5, 7]));
+        assert_eq!(listed("1,2,..."), None);
     }
 }

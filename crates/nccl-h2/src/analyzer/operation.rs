@@ -30,6 +30,8 @@ pub(crate) enum Operation {
 pub(crate) enum Creation {
     /// All ranks of the new communicator call.
     Init,
+    /// One process makes a communicator with all of its ranks.
+    Alone,
     /// All ranks of the parent call.
     Split,
     /// The ranks of the parent that stay call.
@@ -70,10 +72,10 @@ impl Operation {
 
     fn of_rare(api: &str) -> Self {
         match api {
-            "ncclCommInitRank"
-            | "ncclCommInitRankConfig"
-            | "ncclCommInitRankScalable"
-            | "ncclCommInitAll" => Self::Create(Creation::Init),
+            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => {
+                Self::Create(Creation::Init)
+            }
+            "ncclCommInitAll" => Self::Create(Creation::Alone),
             "ncclCommSplit" => Self::Create(Creation::Split),
             "ncclCommShrink" => Self::Create(Creation::Shrink),
             "ncclCommGrow" => Self::Create(Creation::Grow),

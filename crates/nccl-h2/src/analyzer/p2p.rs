@@ -38,7 +38,6 @@ pub(crate) struct Pending {
     pub(crate) side: Side,
     /// The number is counted here and does not come from the probe.
     pub(crate) counted: bool,
-    pub(crate) captured: bool,
     pub(crate) called: Called,
     pub(crate) process: ProcessId,
     pub(crate) call_seq: i64,

@@ -66,7 +66,7 @@ pub(crate) struct Process {
     /// Wall clock and receipt of the event that says that the trace begins here.
     pub(crate) started: Option<(i64, i64)>,
     pub(crate) ended: bool,
-    /// Events that the probe dropped, where it said so.
+    /// Events that the probe dropped or removed, where it said so.
     pub(crate) dropped: Option<i64>,
     /// Receipt of the latest heartbeat.
     pub(crate) beat_receipt: Option<i64>,
@@ -128,17 +128,25 @@ impl Process {
         self.dropped.is_some_and(|dropped| dropped > 0)
     }
 
-    pub(crate) fn note_dropped(&mut self, dropped: i64) {
-        if dropped >= 0 {
-            self.dropped = Some(self.dropped.map_or(dropped, |known| known.max(dropped)));
+    /// Notes how many events the probe dropped, and how many it removed after writing them: both
+    /// are missing in the trace.
+    pub(crate) fn note_lost(&mut self, dropped: i64, discarded: i64) {
+        if dropped >= 0 || discarded >= 0 {
+            let lost = dropped.max(0).saturating_add(discarded.max(0));
+            self.dropped = Some(self.dropped.map_or(lost, |known| known.max(lost)));
         }
     }
 
-    pub(crate) fn start(&mut self, unix: i64, receipt: i64) {
-        let again = self.started.is_some_and(|(known, _)| known == unix);
-        if !again {
-            self.started = Some((unix, receipt));
-            self.ended = false;
+    /// The trace begins here. A later beginning than the known one is that of another program in
+    /// the same process: nothing of what was before holds for it.
+    pub(crate) fn start(&mut self, header: &Header<'_>, receipt: i64) {
+        let unix = header.timestamp_unix_ns;
+        match self.started {
+            Some((known, _)) if known >= unix => {}
+            Some(_) => {
+                *self = Self { started: Some((unix, receipt)), ..Self::new(header) };
+            }
+            None => self.started = Some((unix, receipt)),
         }
     }
 
@@ -253,10 +261,6 @@ impl Processes {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
         self.list.iter().enumerate().map(|(at, process)| (ProcessId(at as u32), process))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.list.iter_mut()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -2,7 +2,8 @@
 
 use super::comm::CommId;
 use super::operation::Operation;
-use super::signature::Called;
+use super::signature::{Called, Relation};
+use super::trouble::worst_relation;
 
 /// What one rank did in a round.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,6 +14,10 @@ pub(crate) struct Entry {
     pub(crate) variant: u16,
     pub(crate) state: EntryState,
     pub(crate) captured: bool,
+    /// Collectives of nothing that it made at this place.
+    pub(crate) empty: u8,
+    /// Which of the round's different calls the last of those was.
+    pub(crate) empty_variant: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +27,9 @@ pub(crate) enum EntryState {
     Absent,
     /// Not seen although the rank is in later rounds: the event is lost.
     Lost,
+    /// Only collectives of nothing were seen at this place: they take no part in a round, and in
+    /// some traces the next collective has the same number.
+    Empty,
     Entered,
 }
 
@@ -32,10 +40,14 @@ const MAX_VARIANTS: usize = 256;
 pub(crate) struct Round {
     pub(crate) comm: CommId,
     pub(crate) seq: i64,
-    /// Earliest receipt, on the analyzer's monotonic clock.
+    /// Earliest receipt of a rank that entered, on the analyzer's monotonic clock.
     pub(crate) first_receipt: i64,
+    /// Earliest receipt of anything.
+    pub(crate) opened: i64,
+    /// How many ranks are in each state.
     pub(crate) entered: i64,
     pub(crate) lost: i64,
+    pub(crate) empty: i64,
     /// Different calls, in order of arrival.
     pub(crate) variants: Vec<Called>,
     /// By rank in the communicator, as far as ranks were seen.
@@ -52,8 +64,10 @@ impl Round {
             comm,
             seq,
             first_receipt: i64::MAX,
+            opened: i64::MAX,
             entered: 0,
             lost: 0,
+            empty: 0,
             variants: Vec::new(),
             entries: Vec::new(),
             missing_reported: false,
@@ -88,17 +102,47 @@ impl Round {
             return false;
         }
         let variant = self.variant(called);
+        self.leave(rank);
         let place = &mut self.entries[rank];
-        match place.state {
-            // An unknown function had no place in the order after all: this one has it.
-            EntryState::Entered => self.entered -= 1,
-            EntryState::Lost => self.lost -= 1,
-            EntryState::Absent => {}
-        }
-        *place = Entry { variant, state: EntryState::Entered, ..entry };
+        *place = Entry {
+            variant,
+            state: EntryState::Entered,
+            empty: place.empty,
+            empty_variant: place.empty_variant,
+            ..entry
+        };
         self.entered += 1;
         self.first_receipt = self.first_receipt.min(receipt);
+        self.opened = self.opened.min(receipt);
         true
+    }
+
+    /// Notes a collective of nothing of a rank.
+    pub(crate) fn enter_empty(&mut self, rank: usize, called: Called, receipt: i64) {
+        self.opened = self.opened.min(receipt);
+        if self.entries.len() <= rank {
+            self.entries.resize(rank + 1, Entry::default());
+        }
+        let variant = self.variant(called);
+        let place = &mut self.entries[rank];
+        place.empty = place.empty.saturating_add(1);
+        place.empty_variant = variant;
+        if matches!(place.state, EntryState::Absent | EntryState::Lost) {
+            self.leave(rank);
+            self.entries[rank].state = EntryState::Empty;
+            self.empty += 1;
+        }
+    }
+
+    /// Takes a rank out of the count of its state. An unknown function that had entered had no place
+    /// in the order after all.
+    fn leave(&mut self, rank: usize) {
+        match self.entries[rank].state {
+            EntryState::Entered => self.entered -= 1,
+            EntryState::Lost => self.lost -= 1,
+            EntryState::Empty => self.empty -= 1,
+            EntryState::Absent => {}
+        }
     }
 
     fn is_unknown(&self, rank: usize) -> bool {
@@ -115,7 +159,7 @@ impl Round {
     }
 
     /// The different calls of the ranks that have entered.
-    pub(crate) fn used_variants(&self) -> Vec<Called> {
+    fn used_variants(&self) -> Vec<Called> {
         let mut used: Vec<Called> = Vec::new();
         for (_, _, called) in self.calls() {
             if !used.contains(called) {
@@ -166,10 +210,55 @@ impl Round {
         })
     }
 
-    /// Ranks below `nranks` of which nothing tells that they called.
+    /// Ranks below `nranks` of which nothing tells that they called, though others wait for them.
     pub(crate) fn missing(&self, nranks: i64) -> impl Iterator<Item = usize> {
         let nranks = usize::try_from(nranks).unwrap_or(0);
-        (0..nranks).filter(|&rank| self.state(rank) == EntryState::Absent)
+        let expected = self.least_empty();
+        (0..nranks).filter(move |&rank| match self.state(rank) {
+            EntryState::Absent => true,
+            // As many collectives of nothing as the others: the next call is the one they wait for.
+            EntryState::Empty => self.entries[rank].empty <= expected,
+            EntryState::Lost | EntryState::Entered => false,
+        })
+    }
+
+    /// The least number of collectives of nothing that a rank made before it entered.
+    fn least_empty(&self) -> u8 {
+        self.calls().map(|(_, entry, _)| entry.empty).min().unwrap_or(0)
+    }
+
+    /// Where some ranks made a collective of nothing and others did not: by rank, the call with
+    /// which it differs from the others.
+    pub(crate) fn partly_empty(&self) -> Option<Vec<(i64, Called)>> {
+        if self.entered == 0 {
+            return None;
+        }
+        let least = self.least_empty();
+        let more = |entry: &Entry| {
+            entry.empty > least && matches!(entry.state, EntryState::Entered | EntryState::Empty)
+        };
+        if !self.entries.iter().any(more) {
+            return None;
+        }
+        let called = |(rank, entry): (usize, &Entry)| {
+            let variant = match entry.state {
+                _ if more(entry) => entry.empty_variant,
+                EntryState::Entered => entry.variant,
+                _ => return None,
+            };
+            Some((rank as i64, *self.variants.get(usize::from(variant))?))
+        };
+        Some(self.entries.iter().enumerate().filter_map(called).collect())
+    }
+
+    /// How the calls of the ranks relate at worst, and by rank what they called.
+    pub(crate) fn verdict(&self) -> (Relation, Vec<(i64, Called)>) {
+        if let Some(calls) = self.partly_empty() {
+            let variants: Vec<Called> = calls.iter().map(|&(_, called)| called).collect();
+            return (worst_relation(&variants), calls);
+        }
+        let relation = worst_relation(&self.used_variants());
+        (relation, self.calls().map(|(rank, _, called)| (rank, *called)).collect())
     }
 }
 

@@ -108,9 +108,15 @@ impl Trouble {
 /// An api that differs outranks a root, a root outranks other parameters, and any of them outranks
 /// a datatype under which the bytes are equal.
 pub(crate) fn worst_relation(variants: &[Called]) -> Relation {
+    let mut different: Vec<Called> = Vec::new();
+    for called in variants {
+        if !different.contains(called) {
+            different.push(*called);
+        }
+    }
     let mut worst = Relation::Equal;
-    for (at, one) in variants.iter().enumerate() {
-        for other in &variants[at + 1..] {
+    for (at, one) in different.iter().enumerate() {
+        for other in &different[at + 1..] {
             let relation = one.relation(other);
             if rank(relation) > rank(worst) {
                 worst = relation;

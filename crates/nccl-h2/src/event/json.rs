@@ -167,7 +167,7 @@ fields! {
     call_seq, count, datatype, op, root, peer, stream, group_id, group_op_index, p2p_op_index,
     p2p_op_index_scope, result, result_name, parent_hash, parent_ordinal, color, excluded,
     captured, checkpoint_active, last_nccl_api, last_nccl_phase, last_nccl_seq,
-    last_progress_mono_ns, dropped_events, progress_seq, iteration, last_progress_unix_ns,
+    last_progress_mono_ns, dropped_events, discarded_events, progress_seq, iteration, last_progress_unix_ns,
 }
 
 impl<'de> Deserialize<'de> for Event<'de> {
@@ -268,6 +268,7 @@ impl<'de> Flat<'de> {
                 Field::last_nccl_seq => int!(beat.last_nccl_seq),
                 Field::last_progress_mono_ns => int!(beat.last_progress_mono_ns),
                 Field::dropped_events => int!(beat.dropped_events),
+                Field::discarded_events => int!(beat.discarded_events),
                 Field::progress_seq => int!(beat.progress_seq),
                 Field::iteration => int!(beat.iteration),
                 Field::last_progress_unix_ns => int!(beat.last_progress_unix_ns),
@@ -289,9 +290,10 @@ impl<'de> Flat<'de> {
             "process_end" => EventKind::ProcessEnd,
             "checkpoint_start" => EventKind::CheckpointStart,
             "checkpoint_end" => EventKind::CheckpointEnd,
-            "probe_status" => {
-                EventKind::ProbeStatus { dropped_events: self.heartbeat.dropped_events }
-            }
+            "probe_status" => EventKind::ProbeStatus {
+                dropped_events: self.heartbeat.dropped_events,
+                discarded_events: self.heartbeat.discarded_events,
+            },
             "heartbeat" => EventKind::Heartbeat(Heartbeat { phase: self.phase, ..self.heartbeat }),
             _ => EventKind::Unknown(self.event),
         };

@@ -57,6 +57,8 @@ pub enum EventKind<'a> {
     ProbeStatus {
         /// Events dropped since the process began, -1 where unknown.
         dropped_events: i64,
+        /// Events written and removed since to make room, -1 where unknown.
+        discarded_events: i64,
     },
     /// `checkpoint_start`: the process begins to write a checkpoint.
     CheckpointStart,
@@ -90,6 +92,8 @@ pub struct Heartbeat<'a> {
     pub last_progress_mono_ns: i64,
     /// Events that the probe dropped so far.
     pub dropped_events: i64,
+    /// Events that the probe wrote and removed since to make room.
+    pub discarded_events: i64,
     /// Progress counter of the second writer.
     pub progress_seq: i64,
     /// Training iteration of the second writer.
@@ -123,7 +127,8 @@ pub struct NcclCall<'a> {
     /// Ranks of the communicator.
     pub comm_nranks: i64,
     /// Number of the call on the communicator, from 0; collectives and point-to-point calls are
-    /// counted apart.
+    /// counted apart. A collective of nothing (count 0) has a number of its own in some traces, and
+    /// that of the next collective in others: both are understood.
     pub comm_seq: i64,
     /// Number of the call in the process, increasing.
     pub call_seq: i64,
@@ -246,6 +251,7 @@ impl Default for Heartbeat<'_> {
             last_nccl_seq: -1,
             last_progress_mono_ns: -1,
             dropped_events: -1,
+            discarded_events: -1,
             progress_seq: -1,
             iteration: -1,
             last_progress_unix_ns: -1,

@@ -38,8 +38,8 @@ impl Serialize for Event<'_> {
         map.serialize_entry("pid", &header.pid)?;
         match &self.kind {
             EventKind::Heartbeat(beat) => heartbeat(&mut map, beat)?,
-            EventKind::ProbeStatus { dropped_events } => {
-                map.serialize_entry("dropped_events", dropped_events)?;
+            EventKind::ProbeStatus { dropped_events, discarded_events } => {
+                counts(&mut map, *dropped_events, *discarded_events)?;
             }
             EventKind::CommInit(fields)
             | EventKind::CommDestroy(fields)
@@ -59,7 +59,7 @@ fn heartbeat<M: SerializeMap>(map: &mut M, beat: &Heartbeat<'_>) -> Result<(), M
     map.serialize_entry("last_nccl_phase", &beat.last_nccl_phase)?;
     map.serialize_entry("last_nccl_seq", &beat.last_nccl_seq)?;
     map.serialize_entry("last_progress_mono_ns", &beat.last_progress_mono_ns)?;
-    map.serialize_entry("dropped_events", &beat.dropped_events)?;
+    counts(map, beat.dropped_events, beat.discarded_events)?;
     for (name, value) in [
         ("progress_seq", beat.progress_seq),
         ("iteration", beat.iteration),
@@ -68,6 +68,14 @@ fn heartbeat<M: SerializeMap>(map: &mut M, beat: &Heartbeat<'_>) -> Result<(), M
         if value != -1 {
             map.serialize_entry(name, &value)?;
         }
+    }
+    Ok(())
+}
+
+fn counts<M: SerializeMap>(map: &mut M, dropped: i64, discarded: i64) -> Result<(), M::Error> {
+    map.serialize_entry("dropped_events", &dropped)?;
+    if discarded != -1 {
+        map.serialize_entry("discarded_events", &discarded)?;
     }
     Ok(())
 }

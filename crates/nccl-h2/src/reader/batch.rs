@@ -8,6 +8,7 @@ use std::thread;
 
 use super::chunk::{last_timestamp, parse};
 use super::lines::{Block, Lines};
+use super::name::FileName;
 use super::report::{FileReport, ReadReport};
 use crate::analyzer::Moment;
 use crate::event::Event;
@@ -35,6 +36,8 @@ struct Source {
     /// Wall clock up to which the file was read.
     time: i64,
     done: bool,
+    /// The file that this one continues: it is read first.
+    after: Option<usize>,
     report: FileReport,
 }
 
@@ -66,12 +69,19 @@ struct Order<S> {
 }
 
 impl TraceReader {
-    /// A reader of files. Bytes that are added later are not read.
+    /// A reader of files. Bytes that are added later are not read. Segments of one process stand in
+    /// their order, as [`super::RunFolder::files`] gives them.
     pub fn new(files: Vec<PathBuf>) -> Self {
+        let names: Vec<Option<FileName>> = files.iter().map(|path| FileName::of(path)).collect();
+        let after = |at: usize| {
+            let (before, this) = (names.get(at.checked_sub(1)?)?.as_ref()?, names[at].as_ref()?);
+            this.continues(before).then(|| at - 1)
+        };
         let keep_open = files.len() <= MAX_OPEN_FILES;
         let sources = files
             .into_iter()
-            .map(|path| {
+            .enumerate()
+            .map(|(at, path)| {
                 let length = std::fs::metadata(&path).map(|metadata| metadata.len());
                 let mut report = FileReport::new(path);
                 let done = match &length {
@@ -88,6 +98,7 @@ impl TraceReader {
                     length: length.unwrap_or(0),
                     time: i64::MIN,
                     done,
+                    after: after(at),
                     report,
                 }
             })
@@ -195,9 +206,12 @@ impl Claims<'_> {
                 .iter()
                 .enumerate()
                 .filter(|(_, source)| !source.done)
+                .filter(|(_, source)| source.after.is_none_or(|before| self.sources[before].done))
                 .min_by_key(|(at, source)| (source.time, *at))?
                 .0;
+            let begun = self.sources[at].after.map_or(i64::MIN, |before| self.sources[before].time);
             let source = &mut self.sources[at];
+            source.time = source.time.max(begun);
             let time = source.time;
             let read = source.next(block, self.keep_open);
             if block.bytes.is_empty() && block.too_long.is_empty() {

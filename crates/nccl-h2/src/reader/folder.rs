@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::name::FileName;
 use crate::event::Event;
 
 /// Why a run cannot be read.
@@ -85,7 +86,7 @@ impl RunFolder {
         }
     }
 
-    /// The trace files, sorted by name.
+    /// The trace files, sorted by rank and process.
     ///
     /// # Errors
     ///
@@ -95,20 +96,18 @@ impl RunFolder {
     }
 }
 
-/// Trace files and heartbeat files of a folder, sorted by name.
+/// Trace files and heartbeat files of a folder, in the order in which they are read.
 pub(super) fn trace_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("rank_") && name.ends_with(".jsonl") {
-            files.push(entry.path());
+        let path = entry.map_err(failed)?.path();
+        if let Some(name) = FileName::of(&path) {
+            files.push((name, path));
         }
     }
     files.sort();
-    Ok(files)
+    Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
 /// The runs of a folder, sorted.

@@ -4,6 +4,7 @@ mod batch;
 mod chunk;
 mod folder;
 mod lines;
+mod name;
 mod report;
 mod tail;
 

@@ -8,7 +8,7 @@ pub(super) const MAX_KEPT: usize = 10;
 /// What was read, file by file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadReport {
-    /// The files, sorted by name.
+    /// The files, in the order in which they were given or found.
     pub files: Vec<FileReport>,
 }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use super::chunk::parse;
 use super::folder::{ReadError, trace_files};
 use super::lines::{Block, Lines};
+use super::name::FileName;
 use super::report::{FileReport, ReadReport};
 use crate::event::Event;
 
@@ -31,6 +32,7 @@ pub struct TraceTail {
 
 #[derive(Debug)]
 struct Followed {
+    name: FileName,
     lines: Lines,
     position: u64,
     identity: Option<Identity>,
@@ -64,17 +66,26 @@ impl TraceTail {
     pub fn poll(&mut self, mut sink: impl FnMut(&Event<'_>)) -> Result<bool, ReadError> {
         for folder in &self.folders {
             for path in trace_files(folder)? {
-                let known = self.files.binary_search_by(|file| file.report.path.cmp(&path));
+                let Some(name) = FileName::of(&path) else { continue };
+                let known = self
+                    .files
+                    .binary_search_by(|file| (&file.name, &file.report.path).cmp(&(&name, &path)));
                 if let Err(at) = known {
-                    self.files.insert(at, Followed::new(path));
+                    self.files.insert(at, Followed::new(name, path));
                 }
             }
         }
         let mut more = false;
+        let mut unread: Option<FileName> = None;
         for file in &mut self.files {
+            if unread.as_ref().is_some_and(|before| file.name.continues(before)) {
+                // The segment before comes first.
+                continue;
+            }
             match file.poll(&mut self.block, &mut sink) {
                 Ok(left) => {
                     more |= left;
+                    unread = left.then(|| file.name.clone());
                     file.report.error = None;
                 }
                 Err(error) => file.report.error = Some(error.to_string()),
@@ -99,8 +110,9 @@ impl TraceTail {
 }
 
 impl Followed {
-    fn new(path: PathBuf) -> Self {
+    fn new(name: FileName, path: PathBuf) -> Self {
         Self {
+            name,
             lines: Lines::default(),
             position: 0,
             identity: None,

@@ -48,7 +48,7 @@ impl Analyzer {
         let of = match kind {
             Creation::Init => &call.comm_uid_hash,
             Creation::Split | Creation::Shrink => &call.parent_hash,
-            Creation::Grow => return None,
+            Creation::Grow | Creation::Alone => return None,
         };
         if of.is_empty() {
             return None;
@@ -72,8 +72,8 @@ impl Analyzer {
         let expected = match key.kind {
             Creation::Init => known.max(told),
             Creation::Split => known,
-            Creation::Shrink => known - listed(self.names.text(key.excluded)).min(known),
-            Creation::Grow => 0,
+            Creation::Shrink => known - listed(self.names.text(key.excluded))?.len() as i64,
+            Creation::Grow | Creation::Alone => 0,
         };
         (expected > 0).then_some(expected)
     }

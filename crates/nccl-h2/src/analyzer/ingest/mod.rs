@@ -62,13 +62,15 @@ impl Analyzer {
         let header = &event.header;
         let process = &mut self.processes[id];
         match &event.kind {
-            EventKind::ProcessStart => process.start(header.timestamp_unix_ns, receipt),
+            EventKind::ProcessStart => process.start(header, receipt),
             EventKind::ProcessEnd => process.ended = true,
-            EventKind::ProbeStatus { dropped_events } => process.note_dropped(*dropped_events),
+            EventKind::ProbeStatus { dropped_events, discarded_events } => {
+                process.note_lost(*dropped_events, *discarded_events);
+            }
             EventKind::Heartbeat(beat) => {
                 let checkpointing =
                     beat.phase == CHECKPOINTING || beat.checkpoint_active == Some(true);
-                process.note_dropped(beat.dropped_events);
+                process.note_lost(beat.dropped_events, beat.discarded_events);
                 let mut kept = Beat::new(header, beat, &mut self.names);
                 if checkpointing {
                     kept.phase = self.names.intern(CHECKPOINTING);

@@ -42,7 +42,6 @@ impl Analyzer {
             index,
             side,
             counted: told.is_none(),
-            captured: call.captured,
             called: Called::new(entering.operation, entering.api, call),
             process: entering.process,
             call_seq: call.call_seq,

@@ -3,9 +3,10 @@
 use super::{CLOCKS, Entering};
 use crate::analyzer::comm::CommId;
 use crate::analyzer::names::Name;
+use crate::analyzer::operation::Operation;
 use crate::analyzer::round::{Entry, EntryState, RoundId};
 use crate::analyzer::signature::{Called, Relation};
-use crate::analyzer::trouble::{Differing, Trouble, worst_relation};
+use crate::analyzer::trouble::{Differing, Trouble};
 use crate::analyzer::{Analyzer, Ready, nanoseconds, seconds};
 use crate::finding::{Confidence, DatatypeContract, DelayedCollectiveEnter, Details, HangType};
 
@@ -23,12 +24,17 @@ impl Analyzer {
             // Of no place in the order.
             return true;
         }
-        member.enter_receipt = member.enter_receipt.max(receipt);
-        let highest = member.highest;
-        member.highest = highest.max(seq);
         // `member` accepted the rank: it fits.
         let rank = call.comm_rank as usize;
-        if seq > highest.saturating_add(1) {
+        let empty = call.count == 0 && entering.operation != Operation::Unknown;
+        if empty {
+            return self.enter_empty(id, rank, entering);
+        }
+        member.enter_receipt = member.enter_receipt.max(receipt);
+        let highest = member.highest;
+        let expected = highest.max(member.empty).saturating_add(1);
+        member.highest = highest.max(seq);
+        if seq > expected {
             self.note_gap(id, rank, highest, seq);
         }
         if self.comms[id].finished.contains(seq) {
@@ -42,8 +48,30 @@ impl Analyzer {
         true
     }
 
+    /// A collective of nothing does nothing and takes no place in NCCL's order. All that can be said
+    /// of it is whether the others made it, too.
+    fn enter_empty(&mut self, id: CommId, rank: usize, entering: &Entering<'_, '_>) -> bool {
+        let seq = entering.call.comm_seq;
+        let comm = &mut self.comms[id];
+        comm.members[rank].empty = comm.members[rank].empty.max(seq);
+        if !entering.fresh || comm.finished.contains(seq) {
+            return true;
+        }
+        let nranks = comm.nranks;
+        let Some(round_id) = self.open_round(id, seq) else {
+            self.reached.rounds += 1;
+            return false;
+        };
+        let called = Called::new(entering.operation, entering.api, entering.call);
+        self.rounds[round_id].enter_empty(rank, called, entering.receipt);
+        if self.rounds[round_id].empty >= nranks {
+            self.drop_round(round_id);
+        }
+        true
+    }
+
     #[inline]
-    pub(super) fn fill_round(
+    fn fill_round(
         &mut self,
         id: CommId,
         round_id: RoundId,
@@ -73,12 +101,10 @@ impl Analyzer {
     }
 
     /// A call of a round is not the same as those before it: does it matter?
-    pub(super) fn compare_variant(&mut self, id: CommId, round_id: RoundId) {
+    fn compare_variant(&mut self, id: CommId, round_id: RoundId) {
         let seq = self.rounds[round_id].seq;
-        let differs = matches!(
-            worst_relation(&self.rounds[round_id].used_variants()),
-            Relation::Differ { .. }
-        );
+        let (relation, _) = self.rounds[round_id].verdict();
+        let differs = matches!(relation, Relation::Differ { .. });
         let comm = &mut self.comms[id];
         let known = comm.trouble.as_ref().map(|trouble| trouble.start);
         match known {
@@ -105,7 +131,7 @@ impl Analyzer {
         }
     }
 
-    pub(super) fn open_round(&mut self, id: CommId, seq: i64) -> Option<RoundId> {
+    fn open_round(&mut self, id: CommId, seq: i64) -> Option<RoundId> {
         let comm = &mut self.comms[id];
         if let Some(&round) = comm.rounds.get(&seq) {
             return Some(round);
@@ -131,7 +157,7 @@ impl Analyzer {
     }
 
     /// A rank went from `highest` to `seq`: its calls between were lost.
-    pub(super) fn note_gap(&mut self, id: CommId, rank: usize, highest: i64, seq: i64) {
+    fn note_gap(&mut self, id: CommId, rank: usize, highest: i64, seq: i64) {
         let comm = &mut self.comms[id];
         comm.gaps = true;
         for (&open, &round) in &comm.rounds {
@@ -163,12 +189,12 @@ impl Analyzer {
     pub(in crate::analyzer) fn finish_round(&mut self, round_id: RoundId) {
         let round = &self.rounds[round_id];
         let (id, seq) = (round.comm, round.seq);
-        let relation = match round.variants.len() {
-            0 | 1 => Relation::Equal,
-            _ => worst_relation(&round.used_variants()),
+        let (relation, calls) = match round.variants.len() {
+            0 | 1 => (Relation::Equal, Vec::new()),
+            _ => round.verdict(),
         };
         match relation {
-            Relation::Differ { .. } => self.keep_differing(round_id, relation),
+            Relation::Differ { .. } => self.keep_differing(round_id, relation, calls),
             Relation::OtherDatatype => self.warn_of_datatypes(round_id),
             Relation::Equal => {}
         }
@@ -186,19 +212,20 @@ impl Analyzer {
     /// Leaves of a round only its number.
     pub(in crate::analyzer) fn drop_round(&mut self, round_id: RoundId) {
         let (id, seq) = (self.rounds[round_id].comm, self.rounds[round_id].seq);
-        let unsure = self.rounds[round_id].is_unsure();
+        let round = &self.rounds[round_id];
+        // Unknown functions, and collectives of nothing, may have no number of their own: then the
+        // place stays free.
+        let taken = round.entered + round.lost > 0 && !round.is_unsure();
         let comm = &mut self.comms[id];
-        if !unsure {
-            // An unknown function may have no number of its own: the place stays free.
+        if taken {
             comm.finished.insert(seq);
         }
         comm.rounds.remove(&seq);
         self.rounds.close(round_id);
     }
 
-    pub(super) fn keep_differing(&mut self, round_id: RoundId, relation: Relation) {
+    fn keep_differing(&mut self, round_id: RoundId, relation: Relation, calls: Vec<(i64, Called)>) {
         let round = &self.rounds[round_id];
-        let calls = round.calls().map(|(rank, _, called)| (rank, *called)).collect();
         let differing = Differing {
             seq: round.seq,
             relation,
@@ -211,7 +238,7 @@ impl Analyzer {
         comm.trouble.get_or_insert_with(|| Box::new(Trouble::new(start))).differ(differing);
     }
 
-    pub(super) fn warn_of_datatypes(&mut self, round_id: RoundId) {
+    fn warn_of_datatypes(&mut self, round_id: RoundId) {
         let round = &self.rounds[round_id];
         let Some((_, _, first)) = round.calls().next() else { return };
         let (comm, seq, api) = (round.comm, round.seq, first.api);
@@ -230,7 +257,7 @@ impl Analyzer {
     }
 
     /// Gives the ranks that entered a complete round much later than the first.
-    pub(super) fn judge_spread(&mut self, round_id: RoundId) {
+    fn judge_spread(&mut self, round_id: RoundId) {
         let round = &self.rounds[round_id];
         let threshold = nanoseconds(self.config.delayed_enter_threshold_s);
         let (mut first, mut last) = (i64::MAX, i64::MIN);
@@ -244,9 +271,8 @@ impl Analyzer {
         if spread <= threshold || first < 0 || round.missing_reported {
             return;
         }
-        let idle = |(_, entry, called): (i64, &Entry, &Called)| entry.captured || called.count == 0;
-        if round.calls().any(idle) {
-            // Recorded or empty: nobody waited.
+        if round.calls().any(|(_, entry, _)| entry.captured) {
+            // Recorded and not executed: nobody waited.
             return;
         }
         let slow_comm_ranks = round

@@ -26,9 +26,8 @@ impl Analyzer {
     /// Whether a round was given, or can never be, and none of its ranks is still in it.
     fn nobody_waits(&self, round: &Round, scan: Scan) -> bool {
         let timeout = nanoseconds(self.config.collective_timeout_s);
-        let idle = round.calls().all(|(_, _, called)| called.count == 0) || round.is_unsure();
-        if idle {
-            return scan.age(round.first_receipt) >= timeout;
+        if round.entered == 0 || round.is_unsure() {
+            return scan.age(round.opened) >= timeout;
         }
         let comm = &self.comms[round.comm];
         let left = |rank: usize| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::comm::CommId;
 use super::super::round::RoundId;
 use super::super::signature::{Called, Relation};
-use super::super::trouble::{Differing, Trouble, worst_relation};
+use super::super::trouble::{Differing, Trouble};
 use super::super::{Analyzer, Ready};
 use crate::finding::{Confidence, Details, HangType, MismatchType, SignatureMismatch};
 
@@ -48,9 +48,8 @@ impl Analyzer {
             if round.mismatch_reported || round.variants.len() < 2 || round.is_mixed() {
                 continue;
             }
-            let relation = worst_relation(&round.used_variants());
+            let (relation, calls) = round.verdict();
             if matches!(relation, Relation::Differ { .. }) {
-                let calls = round.calls().map(|(rank, _, called)| (rank, *called)).collect();
                 let first_receipt = round.first_receipt;
                 open.push((
                     round_id,

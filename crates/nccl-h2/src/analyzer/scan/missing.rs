@@ -58,7 +58,10 @@ impl Analyzer {
         let (reason, lost) = self.reason(&missing_rank_status, missing);
         let loss = lost || self.loss_in(wait);
         let trace_ended_early = !wait.overdue;
-        let seen = if loss { Confidence::Suspected } else { Confidence::Observed };
+        // A call that was recorded into a graph waits for nobody yet.
+        let recorded = round.calls().all(|(_, entry, _)| entry.captured);
+        let sure = !loss && !recorded;
+        let seen = if sure { Confidence::Observed } else { Confidence::Suspected };
         let mut apis: Vec<&str> =
             round.calls().map(|(_, _, called)| self.names.text(called.api)).collect();
         apis.sort_unstable();

@@ -73,22 +73,24 @@ impl Analyzer {
         self.finished(found, now)
     }
 
-    /// Closes the rounds that need no judgement: for which lost events alone are awaited, and those
-    /// in which nobody called the known function in time.
+    /// Closes the rounds for which lost events alone are awaited, and those which all ranks have
+    /// entered but some with an unknown function or a collective of nothing.
     fn settle(&mut self, scan: Scan) {
         let timeout = nanoseconds(self.config.collective_timeout_s);
         let mut gaps: Vec<CommId> = Vec::new();
         let mut mixed = Vec::new();
         for (id, round) in self.rounds.iter() {
-            let comm = &self.comms[round.comm];
+            let nranks = self.comms[round.comm].nranks;
             if round.lost > 0 {
                 gaps.push(round.comm);
-            } else if round.entered >= comm.nranks
-                && (scan.ended || scan.age(round.first_receipt) >= timeout)
-            {
+            }
+            let in_time = !scan.ended && scan.age(round.first_receipt) < timeout;
+            let all = round.missing(nranks).next().is_none() && round.entered > 0;
+            if all && round.lost == 0 && !in_time {
                 mixed.push(id);
             }
         }
+        mixed.sort_by_key(|&id| (self.rounds[id].comm, self.rounds[id].seq));
         for id in mixed {
             self.finish_round(id);
         }

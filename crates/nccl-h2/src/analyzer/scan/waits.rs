@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::super::Analyzer;
 use super::super::comm::{Comm, CommId};
-use super::super::creation::{CreationKey, OpenCreation};
+use super::super::creation::{CreationKey, OpenCreation, listed};
 use super::super::ingest::CHECKPOINTING;
 use super::super::names::Name;
 use super::super::nanoseconds;
@@ -82,8 +82,8 @@ impl Analyzer {
         let mut first: BTreeMap<CommId, (i64, RoundId)> = BTreeMap::new();
         for (id, round) in self.rounds.iter() {
             let nranks = self.comms[round.comm].nranks;
-            let idle = round.is_unsure() || round.calls().all(|(_, _, called)| called.count == 0);
-            if idle || round.entered + round.lost >= nranks {
+            let nobody = round.entered == 0 || round.is_unsure();
+            if nobody || round.missing(nranks).next().is_none() {
                 continue;
             }
             let place = first.entry(round.comm).or_insert((round.seq, id));
@@ -102,7 +102,6 @@ impl Analyzer {
             round.missing(comm.nranks).map(|rank| node(id, comm, rank, rest)).collect();
         let waiting: Vec<Node> = round
             .calls()
-            .filter(|(_, _, called)| called.count != 0)
             // Ranks of a round are not negative.
             .map(|(rank, _, _)| node(id, comm, rank as usize, rest))
             .collect();
@@ -291,13 +290,8 @@ impl Analyzer {
             creation.callers.iter().map(|&(id, _)| Node::Process(id)).collect();
         let Some(comm_id) = self.comms.named(key.of) else { return Vec::new() };
         let comm = &self.comms[comm_id];
-        let excluded: Vec<i64> = match key.kind {
-            Creation::Shrink => self
-                .names
-                .text(key.excluded)
-                .split(',')
-                .filter_map(|rank| rank.trim().parse().ok())
-                .collect(),
+        let excluded = match key.kind {
+            Creation::Shrink => listed(self.names.text(key.excluded)).unwrap_or_default(),
             _ => Vec::new(),
         };
         let nranks = match key.kind {
@@ -306,7 +300,7 @@ impl Analyzer {
         };
         let rest = self.remaining(comm);
         (0..nranks)
-            .filter(|rank| !excluded.contains(rank))
+            .filter(|rank| excluded.binary_search(rank).is_err())
             // Below the largest size of a communicator: it fits.
             .map(|rank| node(comm_id, comm, rank as usize, rest))
             .filter(|node| !callers.contains(node))
