@@ -81,12 +81,11 @@ impl Blocks {
         let nodes = self.topology.nodes();
         let others = [INTRA, INTER].map(|class| {
             pool.clear();
-            let blocks = self.medians.iter().zip(&self.cells).enumerate();
-            let medians = blocks.map(|(at, (&median, &cells))| {
-                let judged = class_of(at / nodes, at % nodes) == class && cells >= MIN_CELLS;
-                if judged { median } else { f64::NAN }
-            });
-            pool.add_if(medians, self.medians.len(), |median| !median.is_nan());
+            for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
+                if class_of(at / nodes, at % nodes) == class && cells >= MIN_CELLS {
+                    pool.push(median);
+                }
+            }
             LeaveOneOut::new(pool.values())
         });
         for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {

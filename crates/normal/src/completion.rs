@@ -89,6 +89,9 @@ pub(crate) fn diagnose_gateway(
     conclude(&solved, history, policy, excess, gateway_finding, report);
 }
 
+/// Cells of the gateway matrix that are looked at together.
+const SPARSE: usize = 8;
+
 /// Inter-node cells with samples; any that a window holds, whatever its local indices.
 fn fill_gateway(
     solver: &mut GatewaySolver,
@@ -106,12 +109,18 @@ fn fill_gateway(
     let n = topology.ep_size();
     for (source, row) in samples.chunks_exact(n).enumerate().filter(|&(source, _)| valid[source]) {
         let own = topology.ranks_of(topology.node(source));
-        for (destination, &count) in row.iter().enumerate() {
-            if count > 0 && valid[destination] && !own.contains(&destination) {
-                let at = source * n + destination;
-                let (value, load) = cell(cost[at], count, tokens[at]);
-                if !value.is_nan() {
-                    solver.push(source, destination, value, load);
+        for (first, counts) in (0..).step_by(SPARSE).zip(row.chunks(SPARSE)) {
+            // Most cells are on no rail, and 0.
+            if counts.iter().fold(0, |bits, &count| bits | count) == 0 {
+                continue;
+            }
+            for (destination, &count) in (first..).zip(counts) {
+                if count > 0 && valid[destination] && !own.contains(&destination) {
+                    let at = source * n + destination;
+                    let (value, load) = cell(cost[at], count, tokens[at]);
+                    if !value.is_nan() {
+                        solver.push(source, destination, value, load);
+                    }
                 }
             }
         }

@@ -329,9 +329,10 @@ impl DenseSolver {
         let rows = &mut class.values[own.start * class.width..own.end * class.width];
         for destination in (0..topology.ep_size()).filter(|destination| !own.contains(destination))
         {
-            let column = rows.chunks_exact(class.width).map(|row| row[destination]);
             self.pool.clear();
-            self.pool.add_if(column, own.len(), |value| !value.is_nan());
+            for row in rows.chunks_exact(class.width) {
+                self.pool.add(&row[destination..=destination]);
+            }
             if let Some(effect) = family::effect(self.pool.values()) {
                 self.rails.set(destination * topology.nodes() + node, effect, self.pool.len());
                 rows.chunks_exact_mut(class.width).for_each(|row| row[destination] -= effect);

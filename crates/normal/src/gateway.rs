@@ -176,9 +176,8 @@ impl GatewaySolver {
         for destination in 0..self.ranks {
             let column = self.starts[destination]..self.starts[destination + 1];
             let column = &self.by_destination[column];
-            let cells = column.iter().map(|&edge| self.values[edge as usize]);
             self.pool.clear();
-            self.pool.add_if(cells, column.len(), |_| true);
+            self.pool.add_some(column, |&edge| (self.values[edge as usize], true));
             let Some(effect) = family::effect(self.pool.values()) else { continue };
             self.columns.set(destination, effect, column.len());
             column.iter().for_each(|&edge| self.values[edge as usize] -= effect);

@@ -71,15 +71,20 @@ fn slope(values: &[f64], loads: &[f64], cells: usize, pool: &mut Pool) -> Option
     if run <= MIN_SPREAD {
         return None;
     }
-    let mut median_of = |first: f64, last: f64| {
-        pool.clear();
-        let cells = values
-            .iter()
-            .zip(loads)
-            .map(|(&value, &load)| if (load >= first) & (load <= last) { value } else { f64::NAN });
-        pool.add_if(cells, values.len(), |value| !value.is_nan());
-        select::middle(pool.values()).map(select::mean_ln)
-    };
-    let rise = median_of(q2, f64::INFINITY)? - median_of(f64::NEG_INFINITY, q1)?;
-    Some((rise / run).clamp(0.0, 1.0))
+    let bottom = median_of(values, loads, pool, |load| load <= q1)?;
+    let top = median_of(values, loads, pool, |load| load >= q2)?;
+    Some(((top - bottom) / run).clamp(0.0, 1.0))
+}
+
+/// The median of the `ln` costs of those cells whose load is wanted.
+fn median_of(
+    values: &[f64],
+    loads: &[f64],
+    pool: &mut Pool,
+    wanted: impl Fn(f64) -> bool,
+) -> Option<f64> {
+    pool.clear();
+    let mut costs = values.iter();
+    pool.add_some(loads, |&load| (costs.next().copied().unwrap_or(f64::NAN), wanted(load)));
+    select::middle(pool.values()).map(select::mean_ln)
 }

@@ -100,7 +100,7 @@ impl Pool {
     /// Adds the values that are not NaN.
     #[inline]
     pub(crate) fn add(&mut self, values: &[f64]) {
-        self.add_if(values.iter().copied(), values.len(), |value| !value.is_nan());
+        self.add_some(values, |&value| (value, !value.is_nan()));
     }
 
     /// Adds all values, none of which is NaN.
@@ -111,20 +111,24 @@ impl Pool {
         self.len = end;
     }
 
-    /// Adds those of at most `count` values that `keep` takes, without a branch for each.
+    /// Adds one value.
     #[inline]
-    pub(crate) fn add_if(
-        &mut self,
-        values: impl Iterator<Item = f64>,
-        count: usize,
-        keep: impl Fn(f64) -> bool,
-    ) {
-        let end = self.reserve(count);
+    pub(crate) fn push(&mut self, value: f64) {
+        let end = self.reserve(1);
+        self.values[self.len] = value;
+        self.len = end;
+    }
+
+    /// Adds what `take` makes of those items that it takes, without a branch for each.
+    #[inline]
+    pub(crate) fn add_some<T>(&mut self, items: &[T], mut take: impl FnMut(&T) -> (f64, bool)) {
+        let end = self.reserve(items.len());
         let free = &mut self.values[self.len..end];
         let mut kept = 0;
-        for value in values.take(count) {
+        for item in items {
+            let (value, taken) = take(item);
             free[kept] = value;
-            kept += usize::from(keep(value));
+            kept += usize::from(taken);
         }
         self.len += kept;
     }
@@ -197,12 +201,14 @@ impl<'a, F: Fn(f64) -> f64 + Copy> Many<'a, F> {
         pool.clear();
         // Multiples of the golden ratio, so that no row or column is preferred.
         let places = (0..wanted as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let sample = places.map(|place| {
+        for place in places {
             let at = ((u128::from(place) * all as u128) >> 64) as usize;
             let value = self.parts[0].get(at);
-            (self.map)(*value.unwrap_or_else(|| &self.parts[1][at - self.parts[0].len()]))
-        });
-        pool.add_if(sample, wanted, |value| !value.is_nan());
+            let value = *value.unwrap_or_else(|| &self.parts[1][at - self.parts[0].len()]);
+            if !value.is_nan() {
+                pool.push((self.map)(value));
+            }
+        }
         let share = rank as f64 / self.len as f64;
         let size = pool.len() as f64;
         let margin = MARGIN * (size * share * (1.0 - share)).sqrt() + 2.0;
@@ -220,16 +226,32 @@ impl<'a, F: Fn(f64) -> f64 + Copy> Many<'a, F> {
         (lower, upper)
     }
 
-    /// Adds the values from `lower` to `upper` to the pool; returns how many are below.
+    /// Adds the values from about `lower` to about `upper` to the pool; returns how many are below
+    /// these.
     fn collect(&self, lower: f64, upper: f64, pool: &mut Pool) -> usize {
+        let (centre, reach) = (lower / 2.0 + upper / 2.0, upper / 2.0 - lower / 2.0);
+        if !centre.is_finite() {
+            // A bound is infinite: the rank is near an end, or all are wanted.
+            let mut below = 0;
+            for part in self.parts {
+                pool.add_some(part, |&value| {
+                    let value = (self.map)(value);
+                    below += usize::from(value < lower);
+                    (value, (value >= lower) & (value <= upper))
+                });
+            }
+            return below;
+        }
+        // One comparison tells what is within; another pass, of which several values are compared
+        // at once, what is below. Both see the same distance.
         let mut below = 0;
         for part in self.parts {
-            let values = part.iter().map(|&value| {
+            let distances = part.iter().map(|&value| (self.map)(value) - centre);
+            below += distances.filter(|&distance| distance < -reach).count();
+            pool.add_some(part, |&value| {
                 let value = (self.map)(value);
-                below += usize::from(value < lower);
-                value
+                (value, (value - centre).abs() <= reach)
             });
-            pool.add_if(values, part.len(), |value| (value >= lower) & (value <= upper));
         }
         below
     }

@@ -1,5 +1,12 @@
 //! Integration tests of `deepxtrace-normal`, one module a subject.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod build;
+mod completion;
+mod correlate;
+mod edges;
+mod history;
+mod json;
+mod notify;
 mod recording;
 mod reference;
