@@ -8,5 +8,6 @@ mod edges;
 mod history;
 mod json;
 mod notify;
+mod properties;
 mod recording;
 mod reference;
