@@ -20,7 +20,7 @@ fn window(c: &mut Criterion) {
         let older = Snapshot::zeros(topology, 0);
         let mut newer = older.clone();
         advance(&mut newer, &mut random);
-        let bytes = newer.counters().len() * size_of::<i64>();
+        let bytes = size_of_val(newer.counters());
         group.throughput(Throughput::Bytes(bytes as u64));
         if ep_size > 256 {
             group.sample_size(10);

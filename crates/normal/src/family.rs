@@ -82,3 +82,54 @@ impl Family {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(effects: &[(f64, usize)], sigma: f64, min_ratio: f64) -> Vec<(usize, f64, f64)> {
+        let mut family = Family::new(effects.len());
+        for (group, &(effect, cells)) in effects.iter().enumerate() {
+            if !effect.is_nan() {
+                family.set(group, effect, cells);
+            }
+        }
+        let mut found = Vec::new();
+        family.judge(sigma, min_ratio, |group, ratio, score| found.push((group, ratio, score)));
+        found
+    }
+
+    #[test]
+    fn a_group_of_two_cells_has_no_effect_and_one_of_three_has_its_median() {
+        assert_eq!(effect(&mut [1.0, 2.0]), None);
+        assert_eq!(effect(&mut [5.0, 1.0, 2.0]), Some(2.0));
+    }
+
+    #[test]
+    fn two_groups_are_not_judged_and_three_are() {
+        assert_eq!(judge(&[(0.0, 9), (5.0, 9)], 0.0, 1.25), []);
+        assert_eq!(judge(&[(0.0, 9), (5.0, 9), (f64::NAN, 0)], 0.0, 1.25), []);
+        assert_eq!(judge(&[(0.0, 9), (5.0, 9), (0.0, 9)], 0.0, 1.25).len(), 1);
+    }
+
+    #[test]
+    fn the_larger_of_spread_and_noise_is_the_denominator() {
+        // Effects 0, 0.1, 0.2, 1: median 0.15, distances 0.15, 0.05, 0.05, 0.85: median 0.1.
+        let effects = [(0.0, 4), (0.1, 4), (0.2, 4), (1.0, 4)];
+        let [(3, ratio, score)] = judge(&effects, 0.0, 1.25)[..] else { panic!("group 3") };
+        assert!((ratio - 0.85_f64.exp()).abs() < 1e-12);
+        assert!((score - 0.85 / (1.4826 * 0.1)).abs() < 1e-9);
+        // With a noise of 0.24 a cell, a median of four is uncertain by 1.2533 x 0.12.
+        let [(3, _, score)] = judge(&effects, 0.24, 1.25)[..] else { panic!("group 3") };
+        assert!((score - 0.85 / (1.2533 * 0.12)).abs() < 1e-9);
+        // And with 0.5 the score is 2.7: too little.
+        assert_eq!(judge(&effects, 0.5, 1.25), []);
+    }
+
+    #[test]
+    fn the_ratio_must_reach_its_threshold_too() {
+        let effects = [(0.0, 9), (0.0, 9), (0.0, 9), (0.2, 9)];
+        assert_eq!(judge(&effects, 0.0, 1.25), []);
+        assert_eq!(judge(&effects, 0.0, 1.22).len(), 1);
+    }
+}

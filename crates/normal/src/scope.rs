@@ -311,3 +311,6 @@ impl Rails {
 fn local_indices(topology: Topology) -> usize {
     topology.ranks_per_node().min(topology.ep_size())
 }
+
+#[cfg(test)]
+mod tests;

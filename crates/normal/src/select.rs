@@ -297,3 +297,6 @@ impl LeaveOneOut {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -355,7 +355,7 @@ proptest! {
                     2 => i64::MAX,
                     3 => (bits >> 1) as i64,
                     // No difference of snapshots is negative, but a window can be made by hand.
-                    4 if style % 5 == 0 => bits as i64,
+                    4 if style.is_multiple_of(5) => bits as i64,
                     _ => (bits >> (1 + bits % 60)) as i64,
                 }
             };
