@@ -21,6 +21,8 @@ mod analyzer;
 mod config;
 mod event;
 mod finding;
+#[cfg(feature = "fr")]
+pub mod fr;
 #[cfg(feature = "ras")]
 pub mod ras;
 mod reader;

@@ -132,7 +132,7 @@ impl Answer {
         let start = text
             .match_indices('{')
             .map(|(place, _)| place)
-            .find(|place| text.get(..*place).is_none_or(|before| begins_line(before)));
+            .find(|place| text.get(..*place).is_none_or(begins_line));
         let Some(json) = start.and_then(|place| text.get(place..)) else {
             let beginning: String = text.chars().take(80).collect();
             let problem = format!("it begins with {beginning:?} and has no object");

@@ -42,6 +42,7 @@ fn mismatch(communicator: &Communicator, difference: &Difference) -> SignatureMi
         confidence: Confidence::Suspected,
         entered_comm_ranks: ranks(communicator.ranks.iter()),
         expected_nranks: communicator.size,
+        explained_findings: Vec::new(),
         mismatch_type: MismatchType::ApiMismatch,
         signature_by_comm_rank: None,
     }
