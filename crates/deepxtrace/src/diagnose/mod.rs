@@ -98,6 +98,8 @@ struct Synchronous {
     session: Session,
     normal: EverySteps,
     low_latency: EverySteps,
+    /// Never set: a call ends by itself.
+    stop: Stop,
 }
 
 /// What a call of the synchronous mode did.
@@ -236,7 +238,8 @@ impl Diagnose {
             Mode::Synchronous => {
                 let normal = EverySteps::new(self.config.sync_step);
                 let low_latency = normal.clone();
-                let all = Synchronous { collector, session, normal, low_latency };
+                let stop = Stop::new();
+                let all = Synchronous { collector, session, normal, low_latency, stop };
                 State::Synchronous(Box::new(all))
             }
         };
@@ -374,9 +377,8 @@ impl Drop for Diagnose {
 
 impl Synchronous {
     fn collect(&mut self, channel: u8) -> Result<SyncStep, DiagnoseError> {
-        let stop = Stop::new();
-        let until = Until::after(Duration::from_secs(3600), &stop);
-        let Self { collector, session, .. } = self;
+        let Self { collector, session, stop, .. } = self;
+        let until = Until::after(Duration::from_secs(3600), stop);
         let rank = collector.gather().membership().rank();
         let result = if collector.gather().membership().is_root() {
             collector.lead(channel, until).map(|round| {
