@@ -25,7 +25,7 @@
 //!     window: Cow::Borrowed(&window),
 //! });
 //!
-//! let path = Store::new(&folder, 128)?.write(&artifact)?;
+//! let path = Store::new(&folder, 128).write(&artifact)?;
 //! assert!(path.ends_with("normal_window_job-42_000007.npz"));
 //! assert_eq!(read(&path)?, artifact);
 //! # std::fs::remove_dir_all(folder)?;
@@ -72,7 +72,7 @@
 //! |---|---|---|---|
 //! | `dispatch_wait`, `combine_wait` | `<i8` | `(N, N)` | waits in the window, cycles of the waiter's GPU |
 //! | `mean_policy_json` | `<U` | `()` | thresholds of the mean-ratio rule, JSON of [`MeanRatioPolicy`](deepxtrace_ll::MeanRatioPolicy) |
-//! | `dispatch_diagnosis_json`, `combine_diagnosis_json` | `<U` | `()` | JSON of [`LlDiagnosis`](deepxtrace_ll::LlDiagnosis), the object of `ll analyze --json` |
+//! | `dispatch_diagnosis_json`, `combine_diagnosis_json` | `<U` | `()` | JSON of [`LlDiagnosis`](deepxtrace_ll::LlDiagnosis), the object of `ll analyze --json`; `null` when the window was idle |
 //!
 //! A reader of this version ignores keys that it does not know. What changes the meaning of a key,
 //! or adds one that must be there, raises the version, and older readers refuse the file.

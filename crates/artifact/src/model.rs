@@ -33,8 +33,8 @@ pub struct LlArtifact<'a> {
     /// The waits.
     pub window: Cow<'a, LlWindow>,
     /// What the waits of dispatch and of combine mean, in the order of
-    /// [`LlPhase::ALL`](deepxtrace_counters::LlPhase::ALL).
-    pub diagnoses: [Cow<'a, LlDiagnosis>; 2],
+    /// [`LlPhase::ALL`](deepxtrace_counters::LlPhase::ALL); none when the window was idle.
+    pub diagnoses: [Option<Cow<'a, LlDiagnosis>>; 2],
 }
 
 /// One window as it is kept in a file.

@@ -170,12 +170,15 @@ impl<R: Read + Seek> Npz<'_, R> {
             .map_err(|error| inconsistent("mean_policy_json", error.to_string()))?;
         let mut diagnosis = |phase: LlPhase| {
             let key = format!("{phase}_diagnosis_json");
-            let diagnosis: deepxtrace_ll::LlDiagnosis = self.json(&key)?;
-            if diagnosis.shape != [n, n] {
-                let what = format!("is of shape {:?}, the group has {n} ranks", diagnosis.shape);
-                return Err(inconsistent(key, what));
+            let diagnosis: Option<deepxtrace_ll::LlDiagnosis> = self.json(&key)?;
+            match diagnosis {
+                Some(diagnosis) if diagnosis.shape != [n, n] => {
+                    let what =
+                        format!("is of shape {:?}, the group has {n} ranks", diagnosis.shape);
+                    Err(inconsistent(key, what))
+                }
+                diagnosis => Ok(diagnosis.map(Cow::Owned)),
             }
-            Ok(Cow::Owned(diagnosis))
         };
         let diagnoses = [diagnosis(LlPhase::Dispatch)?, diagnosis(LlPhase::Combine)?];
         let wait = [

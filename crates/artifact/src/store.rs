@@ -31,16 +31,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store in `folder`, which is made if it is not there, that keeps the `keep` newest windows
-    /// of each kind of an instance (at least one).
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be made.
-    pub fn new(folder: impl Into<PathBuf>, keep: usize) -> Result<Self, ArtifactError> {
-        let folder = folder.into();
-        fs::create_dir_all(&folder).map_err(|error| ArtifactError::new(folder.display(), error))?;
-        Ok(Self { folder, keep: keep.max(1), written: AtomicU64::new(0) })
+    /// A store in `folder` that keeps the `keep` newest windows of each kind of an instance (at
+    /// least one). The folder is made when the first window is written.
+    pub fn new(folder: impl Into<PathBuf>, keep: usize) -> Self {
+        Self { folder: folder.into(), keep: keep.max(1), written: AtomicU64::new(0) }
     }
 
     /// The folder.
@@ -56,7 +50,7 @@ impl Store {
     /// # Errors
     ///
     /// - the instance cannot be part of a file name
-    /// - the file cannot be written or renamed, or the old ones cannot be listed or removed
+    /// - the folder cannot be made, the file cannot be written or renamed, or the old ones cannot be listed or removed
     pub fn write(&self, artifact: &Artifact<'_>) -> Result<PathBuf, ArtifactError> {
         let in_folder = |reason: Reason| ArtifactError::new(self.folder.display(), reason);
         let name = artifact.name().map_err(|error| in_folder(error.into()))?;
@@ -67,8 +61,10 @@ impl Store {
         loop {
             attempts -= 1;
             match self.write_once(&name, &path, &bytes) {
-                // Another process took the file for one that was left behind.
-                Err(error) if error.kind() == ErrorKind::NotFound && attempts > 0 => {}
+                // Another process took the file for one that was left behind, or the folder is gone.
+                Err(error) if error.kind() == ErrorKind::NotFound && attempts > 0 => {
+                    fs::create_dir_all(&self.folder).map_err(|error| failed(error.into()))?;
+                }
                 Err(error) => return Err(failed(error.into())),
                 Ok(()) => break,
             }

@@ -122,7 +122,7 @@ impl Npz {
         }
         self.json("mean_policy_json", &artifact.mean_policy)?;
         for (phase, diagnosis) in LlPhase::ALL.into_iter().zip(&artifact.diagnoses) {
-            self.json(&format!("{phase}_diagnosis_json"), &**diagnosis)?;
+            self.json(&format!("{phase}_diagnosis_json"), &diagnosis.as_deref())?;
         }
         Ok(())
     }

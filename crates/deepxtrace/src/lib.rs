@@ -9,6 +9,8 @@
 //! | `normal` (default) | [`normal`] | diagnosis of Normal-mode windows |
 //! | `ll` (default) | [`ll`] | diagnosis of low-latency wait matrices |
 //! | `collect` (default) | [`collect`], [`config`] | counters in memory, gathered over an EP group; [`Diagnose`] |
+//! | `artifact` (default) | [`artifact`] | windows as NPZ files, written and read |
+//! | `heatmap` | [`heatmap`] | pictures of windows as SVG, PNG and PDF |
 //! | `metrics` | [`metrics`] | figures of every window for the `metrics` crate |
 //! | `mpi` | [`collect`] | gather over MPI; needs an MPI and libclang to build |
 //! | `cuda`, `nccl` | [`collect`] | counters on CUDA devices, gather over NCCL |
@@ -59,9 +61,13 @@ mod log;
 #[cfg(feature = "collect")]
 pub mod metrics;
 
+#[cfg(feature = "artifact")]
+pub use deepxtrace_artifact as artifact;
 #[cfg(feature = "collect")]
 pub use deepxtrace_collect as collect;
 pub use deepxtrace_counters as counters;
+#[cfg(feature = "heatmap")]
+pub use deepxtrace_heatmap as heatmap;
 #[cfg(feature = "ll")]
 pub use deepxtrace_ll as ll;
 #[cfg(feature = "normal")]

@@ -24,8 +24,8 @@ pub struct LlMatrix<'a> {
     pub topology: Topology,
     /// The waits, `[waiter, awaited]`.
     pub waits: ArrayView2<'a, i64>,
-    /// What they mean.
-    pub diagnosis: &'a LlDiagnosis,
+    /// What they mean; none when they were not diagnosed.
+    pub diagnosis: Option<&'a LlDiagnosis>,
 }
 
 /// Draws a wait matrix.
@@ -56,7 +56,7 @@ pub fn draw_ll(
         phase: Some(phase),
         topology: window.topology(),
         waits: window.wait(phase).view(),
-        diagnosis: &artifact.diagnoses[phase as usize],
+        diagnosis: artifact.diagnoses[phase as usize].as_deref(),
     };
     plot(&matrix, origin.clone(), missing_note(window.valid())).draw(style)
 }
@@ -69,6 +69,7 @@ fn plot(matrix: &LlMatrix<'_>, subtitle: String, note: Option<String>) -> Matrix
     };
     let marks = marks(matrix);
     let outcome = match marks.len() {
+        _ if matrix.diagnosis.is_none() => (Tone::Neutral, "idle window, not diagnosed".to_owned()),
         0 => (Tone::Good, "nothing found".to_owned()),
         1 => (Tone::Bad, "1 finding".to_owned()),
         n => (Tone::Bad, format!("{n} findings")),
@@ -101,10 +102,10 @@ fn cells(waits: ArrayView2<'_, i64>) -> Array2<Cell> {
 
 /// Findings of the topology-aware rule, then those of the mean-ratio rule.
 fn marks(matrix: &LlMatrix<'_>) -> Vec<Mark> {
+    let Some(diagnosis) = matrix.diagnosis else { return Vec::new() };
     let group = matrix.topology;
     let all = deepxtrace_ll::PathScope::All;
-    let mut marks: Vec<Mark> = matrix
-        .diagnosis
+    let mut marks: Vec<Mark> = diagnosis
         .topology
         .findings
         .iter()
@@ -121,7 +122,7 @@ fn marks(matrix: &LlMatrix<'_>) -> Vec<Mark> {
             },
         })
         .collect();
-    let mean = &matrix.diagnosis.mean_ratio;
+    let mean = &diagnosis.mean_ratio;
     marks.extend(mean.abnormal_cols.iter().map(|column| Mark {
         text: format!("mean rule: all wait for rank {}, {:.2}x", column.index, column.ratio),
         place: areas::column(group, column.index, all),

@@ -37,7 +37,7 @@ fn run(python: &Path, script: &str, arguments: [&Path; 2]) -> String {
 fn numpy_reads_every_array_with_the_documented_type_and_shape() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path(), 128).unwrap();
+    let store = Store::new(folder.path(), 128);
     let normal = store.write(&normal(window(11, 4, 7, Some(2)))).unwrap();
     let low_latency = store.write(&low_latency(11, 9)).unwrap();
     let report = run(&python, "check_documented.py", [&normal, &low_latency]);

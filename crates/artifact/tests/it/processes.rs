@@ -18,7 +18,7 @@ fn writer() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let instance = std::env::var(INSTANCE).unwrap();
     let count: u64 = std::env::var(COUNT).unwrap().parse().unwrap();
-    let store = Store::new(folder, 20).unwrap();
+    let store = Store::new(folder, 20);
     for index in 1..=count {
         let Artifact::Normal(mut artifact) = normal(window(24, 8, index, None)) else { return };
         artifact.instance = instance.clone().into();
@@ -58,7 +58,7 @@ fn a_killed_writer_leaves_only_whole_files_and_the_next_writer_cleans_up() {
             assert_eq!(artifact.index(), name.index());
         }
     }
-    let store = Store::new(folder.path(), 20).unwrap();
+    let store = Store::new(folder.path(), 20);
     store.write(&normal(window(1, 1, 1, None))).unwrap();
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

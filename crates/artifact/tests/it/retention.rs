@@ -20,7 +20,7 @@ fn everything(folder: &Path) -> Vec<String> {
 #[test]
 fn of_ten_thousand_windows_the_newest_128_stay_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path(), 128).unwrap();
+    let store = Store::new(folder.path(), 128);
     for index in 1..=10_000 {
         store.write(&normal(window(2, 2, index, None))).unwrap();
     }
@@ -34,7 +34,7 @@ fn of_ten_thousand_windows_the_newest_128_stay_and_nothing_else() {
 #[test]
 fn a_million_windows_later_the_newest_are_still_those_with_the_largest_numbers() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path(), 2).unwrap();
+    let store = Store::new(folder.path(), 2);
     for index in [999_998, 999_999, 1_000_000, 1_000_001] {
         store.write(&normal(window(1, 1, index, None))).unwrap();
     }
@@ -62,7 +62,7 @@ fn foreign_files_other_instances_and_the_other_kind_are_never_touched() {
     fs::create_dir(at("normal_window_run-1_000001.npz")).unwrap();
     std::os::unix::fs::symlink(at("notes.txt"), at("normal_window_run-1_000002.npz")).unwrap();
 
-    let store = Store::new(folder.path(), 1).unwrap();
+    let store = Store::new(folder.path(), 1);
     store.write(&low_latency(2, 1)).unwrap();
     for index in 3..=6 {
         store.write(&normal(window(1, 1, index, None))).unwrap();
@@ -88,7 +88,7 @@ fn foreign_files_other_instances_and_the_other_kind_are_never_touched() {
 #[test]
 fn a_window_written_twice_takes_the_place_of_the_first() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path(), 128).unwrap();
+    let store = Store::new(folder.path(), 128);
     store.write(&normal(window(2, 2, 1, None))).unwrap();
     let path = store.write(&normal(window(2, 2, 1, Some(1)))).unwrap();
     assert_eq!(read(path).unwrap(), normal(window(2, 2, 1, Some(1))));
@@ -98,7 +98,7 @@ fn a_window_written_twice_takes_the_place_of_the_first() {
 #[test]
 fn a_list_is_in_order_and_a_prune_says_what_it_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path(), 128).unwrap();
+    let store = Store::new(folder.path(), 128);
     for index in [3, 1, 2] {
         store.write(&normal(window(1, 1, index, None))).unwrap();
     }
@@ -120,7 +120,7 @@ fn an_unfinished_file_of_a_writer_that_is_gone_is_removed_and_that_of_a_living_o
     fs::write(&dead, "half").unwrap();
     let file = fs::File::create(&alive).unwrap();
     file.lock().unwrap();
-    let store = Store::new(folder.path(), 128).unwrap();
+    let store = Store::new(folder.path(), 128);
     store.write(&normal(window(1, 1, 1, None))).unwrap();
     assert!(!dead.exists() && alive.exists());
 }
@@ -130,13 +130,18 @@ fn a_folder_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = Store::new(file.join("folder"), 1).unwrap_err();
-    assert!(error.to_string().starts_with(&file.display().to_string()), "{error}");
-
-    let gone = folder.path().join("gone");
-    let store = Store::new(&gone, 1).unwrap();
-    fs::remove_dir(&gone).unwrap();
+    let store = Store::new(file.join("folder"), 1);
     let error = store.write(&normal(window(1, 1, 1, None))).unwrap_err();
-    assert!(error.file().ends_with("gone/normal_window_run-1_000001.npz"), "{error}");
-    assert!(list(&gone).is_err());
+    assert!(error.file().ends_with("file/folder/normal_window_run-1_000001.npz"), "{error}");
+    assert!(list(file.join("folder")).is_err());
+}
+
+#[test]
+fn a_folder_that_is_removed_meanwhile_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().join("a/b"), 1);
+    let path = store.write(&normal(window(1, 1, 1, None))).unwrap();
+    std::fs::remove_dir_all(folder.path().join("a")).unwrap();
+    store.write(&normal(window(1, 1, 1, None))).unwrap();
+    assert!(path.exists());
 }

@@ -24,8 +24,17 @@ fn a_low_latency_window_is_read_back_whole_and_has_its_own_kind() {
     assert_eq!(found, artifact);
     let Artifact::LowLatency(found) = found else { panic!("a low-latency window") };
     // The diagnosis is in the file, not computed when it is read.
-    assert_eq!(found.diagnoses[0].mean_ratio.abnormal_cols[0].index, 1);
-    assert!(found.diagnoses[1].mean_ratio.abnormal_cols.is_empty());
+    let [Some(dispatch), Some(combine)] = found.diagnoses else { panic!("two diagnoses") };
+    assert_eq!(dispatch.mean_ratio.abnormal_cols[0].index, 1);
+    assert!(combine.mean_ratio.abnormal_cols.is_empty());
+}
+
+#[test]
+fn an_idle_low_latency_window_has_no_diagnosis() {
+    let Artifact::LowLatency(mut artifact) = low_latency(4, 1) else { panic!() };
+    artifact.diagnoses = [None, None];
+    let artifact = Artifact::LowLatency(artifact);
+    assert_eq!(read_bytes(&artifact.to_bytes().unwrap()).unwrap(), artifact);
 }
 
 #[test]

@@ -55,8 +55,9 @@ pub fn low_latency(n: usize, index: u64) -> Artifact<'static> {
     waits[0].column_mut(1.min(n - 1)).fill(100_000);
     let (policy, mean_policy) = (Policy::default(), MeanRatioPolicy::default());
     let mut diagnoser = LlDiagnoser::new(topology, mean_policy, policy).unwrap();
-    let diagnoses = LlPhase::ALL
-        .map(|phase| Cow::Owned(diagnoser.diagnose(waits[phase as usize].view()).unwrap().clone()));
+    let diagnoses = LlPhase::ALL.map(|phase| {
+        Some(Cow::Owned(diagnoser.diagnose(waits[phase as usize].view()).unwrap().clone()))
+    });
     let mut window = LlWindow::empty(topology);
     window.set(index, (5, 6), vec![true; n], waits).unwrap();
     Artifact::LowLatency(LlArtifact {

@@ -1,5 +1,7 @@
 //! Diagnosis inside the program whose communication is diagnosed.
 
+#[cfg(feature = "artifact")]
+mod artifact;
 mod builder;
 mod bundle;
 mod error;

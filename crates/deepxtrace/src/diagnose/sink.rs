@@ -66,6 +66,19 @@ pub struct LlRecord<'a> {
 }
 
 /// The sink that `DEEPEP_DIAGNOSE_ARTIFACT_PATH` asks for.
+#[cfg(feature = "artifact")]
+pub(super) fn artifacts(
+    config: &crate::config::Config,
+) -> Result<Option<Box<dyn WindowSink>>, super::DiagnoseError> {
+    let store = |path| deepxtrace_artifact::Store::new(path, config.artifact_keep);
+    Ok(config
+        .artifact_path
+        .as_ref()
+        .map(|path| Box::new(super::artifact::Artifacts::new(store(path))) as Box<dyn WindowSink>))
+}
+
+/// The sink that `DEEPEP_DIAGNOSE_ARTIFACT_PATH` asks for.
+#[cfg(not(feature = "artifact"))]
 pub(super) fn artifacts(
     config: &crate::config::Config,
 ) -> Result<Option<Box<dyn WindowSink>>, super::DiagnoseError> {
