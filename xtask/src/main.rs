@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod probe;
 mod shell;
 
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ cargo xtask COMMAND
 
   ci        format, lint, test, document and build every feature alone
   bench     figures beside their floors; `bench normal 4096` for one table
+  probe     the preload library of `deepxtrace nccl run`, in the release profile
 ";
 
 fn main() -> ExitCode {
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::check(),
         Some("bench") => bench::bench(&arguments.collect::<Vec<_>>()),
+        Some("probe") => probe::build(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             Ok(())

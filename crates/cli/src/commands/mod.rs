@@ -2,6 +2,7 @@
 
 mod demo;
 mod ll;
+mod nccl;
 mod normal;
 mod policy;
 
@@ -16,6 +17,8 @@ pub enum Outcome {
     Done,
     /// Something was found and `--fail-on-findings` was given: exit code 1.
     Found,
+    /// The exit code of another program that was run.
+    Exit(u8),
 }
 
 /// The first word after `deepxtrace`.
@@ -24,6 +27,7 @@ pub enum Command {
     Demo(demo::Demo),
     Normal(normal::Normal),
     Ll(ll::Ll),
+    Nccl(nccl::Nccl),
 }
 
 impl Command {
@@ -37,6 +41,7 @@ impl Command {
             Self::Demo(command) => command.run(output),
             Self::Normal(command) => command.run(output),
             Self::Ll(command) => command.run(output),
+            Self::Nccl(command) => command.run(output),
         }
     }
 }
