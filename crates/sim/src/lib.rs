@@ -33,6 +33,8 @@ mod arrival;
 mod config;
 mod effects;
 mod fault;
+#[cfg(feature = "nccl")]
+pub mod nccl;
 mod path;
 mod phases;
 mod random;
