@@ -17,7 +17,7 @@ pub fn bench(arguments: &[String]) -> Result<(), String> {
     if !arguments.is_empty() {
         return run(Command::new(&program).args(arguments));
     }
-    for table in ["normal", "ll"] {
+    for table in ["normal", "ll", "nccl"] {
         run(Command::new(&program).arg(table))?;
     }
     instructions(&program)

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
 mod ll;
+mod nccl;
 mod normal;
 mod timing;
 
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 deepxtrace-bench normal [LARGEST EP]    Normal windows (default up to 1024)
 deepxtrace-bench ll [LARGEST EP]        low-latency matrices (default up to 1024)
+deepxtrace-bench nccl [PERCENT]         NCCL traces (default 100 percent of 1.28 M lines each)
 deepxtrace-bench repeat normal|ll EP REPEATS
 ";
 
@@ -37,6 +39,9 @@ fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
         ["normal", largest] => normal::table(largest.parse()?),
         ["ll"] => ll::table(1024),
         ["ll", largest] => ll::table(largest.parse()?),
+        ["nccl"] => nccl::table(100),
+        ["nccl", part] => nccl::table(part.parse()?),
+        ["nccl-once", folder] => nccl::once(folder),
         ["repeat", "normal", ranks, repeats] => normal::repeat(ranks.parse()?, repeats.parse()?),
         ["repeat", "ll", ranks, repeats] => ll::repeat(ranks.parse()?, repeats.parse()?),
         _ => Err(HELP.into()),

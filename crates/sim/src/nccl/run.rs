@@ -63,8 +63,7 @@ impl Job {
     /// order of each rank. Returns the wall clock of the latest event.
     pub fn run(&self, sink: impl FnMut(usize, &Event<'_>)) -> i64 {
         let hosts = (0..self.ranks()).map(|rank| format!("node{}", rank / RANKS_PER_HOST));
-        let mut run =
-            Run { job: self, hosts: hosts.collect(), progress: HashMap::new(), sink };
+        let mut run = Run { job: self, hosts: hosts.collect(), progress: HashMap::new(), sink };
         let mut ranks: Vec<Rank> = (0..self.ranks()).map(|rank| run.start(rank)).collect();
         loop {
             let mut moved = false;
@@ -220,9 +219,9 @@ impl<S: FnMut(usize, &Event<'_>)> Run<'_, S> {
                 *seq += 1;
                 (Some(comm), Some((Awaited::Round { comm, seq: *seq - 1 }, made)))
             }
-            Step::Send { comm, to, count } => (Some(comm), {
-                Some(pair(rank, &mut call, (comm, to, true), count, job.indexed))
-            }),
+            Step::Send { comm, to, count } => {
+                (Some(comm), { Some(pair(rank, &mut call, (comm, to, true), count, job.indexed)) })
+            }
             Step::Recv { comm, from, count } => (Some(comm), {
                 Some(pair(rank, &mut call, (comm, from, false), count, job.indexed))
             }),
