@@ -1,5 +1,7 @@
 //! From dumps to findings.
 
+use std::collections::BTreeSet;
+
 use crate::analyzer::signature::Relation;
 use crate::finding::{
     AmbiguousP2p, CollectiveMissingEnter, Confidence, DatatypeContract, DelayedCollectiveEnter,
@@ -7,7 +9,9 @@ use crate::finding::{
     P2pMissingCounterpart, P2pSide, SignatureMismatch,
 };
 use crate::fr::calls::{Calls, Made};
+use crate::fr::judged::Judged;
 use crate::fr::p2p::{self, Burst, Lone, Numbered, PairMismatch, Pairs, Undecided};
+use crate::fr::replay::{self, Cause, Symptom};
 use crate::fr::report::{Located, Note, Options, ProcessGroup, Report};
 use crate::fr::rounds::{self, Delay, GroupView, Mismatch, Missing, Rounds, Site};
 use crate::fr::set::{Coverage, DumpSet};
@@ -32,10 +36,16 @@ impl DumpSet {
             found: Vec::new(),
         };
         analysis.note_dumps();
-        for number in (0..).take(self.groups.len()) {
-            if let Some(view) = GroupView::new(self, number) {
-                analysis.group(&view);
-            }
+        let views = (0..).take(self.groups.len()).filter_map(|number| GroupView::new(self, number));
+        let judged: Vec<Judged<'_>> = views.map(|view| analysis.judge(view)).collect();
+        let causes = replay::causes(self, &judged, &analysis.calls, options, analysis.end_ns);
+        let explained: BTreeSet<Symptom> =
+            causes.iter().flat_map(|cause| &cause.explained).copied().collect();
+        for (place, group) in judged.iter().enumerate() {
+            analysis.group(place, group, &explained);
+        }
+        for cause in causes {
+            analysis.cause(&judged, cause);
         }
         analysis.finish()
     }
@@ -73,17 +83,25 @@ impl Analysis<'_> {
         }
     }
 
-    fn group(&mut self, view: &GroupView<'_>) {
+    fn judge<'v>(&mut self, view: GroupView<'v>) -> Judged<'v> {
         let delay_ns = nanoseconds(self.options.config.delayed_enter_threshold_s);
-        let rounds = rounds::judge(view, &self.calls, &self.set.shapes, delay_ns);
-        let pairs = p2p::judge(view, &self.calls);
+        let rounds = rounds::judge(&view, &self.calls, &self.set.shapes, delay_ns);
+        let pairs = p2p::judge(&view, &self.calls);
         self.report.rounds = self.report.rounds.saturating_add(rounds.compared);
         self.report.pairs = self.report.pairs.saturating_add(pairs.paired);
-        self.group_notes(view, &rounds, &pairs);
+        Judged { view, rounds, pairs }
+    }
+
+    /// Adds what was found on a group alone, apart from what a cause explains.
+    fn group(&mut self, place: usize, judged: &Judged<'_>, explained: &BTreeSet<Symptom>) {
+        let Judged { view, rounds, pairs } = judged;
+        self.group_notes(view, rounds, pairs);
         for mismatch in &rounds.mismatches {
             self.mismatch(view, mismatch);
         }
-        if let Some(missing) = &rounds.missing {
+        if let Some(missing) = &rounds.missing
+            && !explained.contains(&Symptom::Missing(place))
+        {
             self.missing(view, missing);
         }
         for delay in &rounds.delays {
@@ -92,12 +110,31 @@ impl Analysis<'_> {
         for mismatch in &pairs.mismatches {
             self.pair_mismatch(view, mismatch);
         }
-        for burst in &pairs.bursts {
-            self.burst(view, burst);
+        for (number, burst) in pairs.bursts.iter().enumerate() {
+            if !explained.contains(&Symptom::Burst(place, number)) {
+                self.burst(view, burst);
+            }
         }
         for undecided in &pairs.undecided {
             self.undecided(view, undecided);
         }
+    }
+
+    /// Adds a cause of several symptoms.
+    fn cause(&mut self, judged: &[Judged<'_>], cause: Cause) {
+        let Some(group) = judged.get(cause.group) else { return };
+        let mut call_sites = Sites::new(self.set);
+        let mut created_ns = i64::MAX;
+        for (place, site) in &cause.calls {
+            if let Some(group) = judged.get(*place) {
+                call_sites.call(&group.view, *site);
+                created_ns = created_ns.min(self.created_ns(&group.view, *site));
+            }
+        }
+        cause.roots.iter().for_each(|rank| call_sites.last_call(*rank));
+        let finding = Finding { run_id: self.options.run_id.clone(), ..cause.finding };
+        let order = (created_ns, group.view.number, finding.comm_seq, finding.hang_type);
+        self.found.push((order, located(&group.view, finding, call_sites)));
     }
 
     fn group_notes(&mut self, view: &GroupView<'_>, rounds: &Rounds, pairs: &Pairs) {
@@ -387,30 +424,17 @@ impl Analysis<'_> {
         let mut call_sites = Sites::new(self.set);
         about.iter().for_each(|site| call_sites.call(view, *site));
         silent.iter().for_each(|comm_rank| call_sites.last_call(view.global(*comm_rank)));
-        let group = view.group;
-        let created = about.iter().filter_map(|site| {
-            let rank = view.global(site.comm_rank);
-            sites::record(self.set, rank, site.record).map(|record| record.created_ns)
-        });
+        let created = about.iter().map(|site| self.created_ns(view, *site));
         let order = (created.min().unwrap_or(i64::MAX), view.number, seq, hang_type);
-        let located = Located {
-            finding: Finding {
-                comm_seq: seq,
-                comm_uid_hash: group.name.to_string(),
-                details,
-                detected_at_unix_ns: self.end_ns,
-                hang_type,
-                run_id: self.options.run_id.clone(),
-            },
-            process_group: ProcessGroup {
-                description: group.description.to_string(),
-                name: group.name.to_string(),
-                ranks: group.ranks.clone(),
-            },
-            call_sites: call_sites.finish(),
-            ranks_without_dump: view.without_dump.iter().map(|rank| view.global(*rank)).collect(),
+        let finding = Finding {
+            comm_seq: seq,
+            comm_uid_hash: view.group.name.to_string(),
+            details,
+            detected_at_unix_ns: self.end_ns,
+            hang_type,
+            run_id: self.options.run_id.clone(),
         };
-        self.found.push((order, located));
+        self.found.push((order, located(view, finding, call_sites)));
     }
 
     fn finish(mut self) -> Report {
@@ -419,6 +443,19 @@ impl Analysis<'_> {
         self.report.notes.sort();
         self.report.notes.dedup();
         self.report
+    }
+}
+
+fn located(view: &GroupView<'_>, finding: Finding, call_sites: Sites<'_>) -> Located {
+    Located {
+        finding,
+        process_group: ProcessGroup {
+            description: view.group.description.to_string(),
+            name: view.group.name.to_string(),
+            ranks: view.group.ranks.clone(),
+        },
+        call_sites: call_sites.finish(),
+        ranks_without_dump: view.without_dump.iter().map(|rank| view.global(*rank)).collect(),
     }
 }
 

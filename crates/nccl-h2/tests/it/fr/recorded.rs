@@ -141,3 +141,30 @@ fn stood_still_makes_a_suspicion_an_observation() {
         (&json!("observed"), &json!(false))
     );
 }
+
+#[test]
+fn two_groups_in_opposite_order_are_one_deadlock() {
+    let report = analyzed(unpacked("cycle").path());
+    let found: Vec<&str> = kinds(&report).iter().map(|found| found.0).collect();
+    assert_eq!(found, ["communicator_deadlock"]);
+    let details = details(&report.findings[0]);
+    assert_eq!(details["ranks"], json!([0, 1]));
+    let cycle: Vec<_> = details["cycle"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|edge| {
+            (
+                &edge["comm_uid_hash"],
+                &edge["comm_seq"],
+                &edge["waiting_ranks"],
+                &edge["waits_for_ranks"],
+            )
+        })
+        .collect();
+    let (a, b) = (json!("1"), json!("2"));
+    let (two, zero, one) = (json!(2), json!([0]), json!([1]));
+    assert_eq!(cycle, [(&a, &two, &zero, &one), (&b, &two, &one, &zero)]);
+    // Both ranks call in the same loop of the script.
+    assert_eq!(report.findings[0].call_sites.len(), 2);
+}

@@ -654,3 +654,69 @@ proptest! {
         prop_assert_eq!(json(&report), json(&job.judged()));
     }
 }
+
+#[test]
+fn a_rank_that_several_groups_wait_for_is_one_root_blocker() {
+    // A mesh of 2 x 2; rank 3 has stopped before its calls on both of its groups.
+    let mut job = Job::new(4);
+    for (name, ranks) in [("row0", [0, 1]), ("row1", [2, 3]), ("col0", [0, 2]), ("col1", [1, 3])] {
+        job.group(name, &ranks);
+        job.all(name, REDUCE, &same(4), DONE);
+    }
+    job.all("0", REDUCE, &same(4), DONE);
+    job.call(2, "row1", REDUCE, &same(7), OPEN);
+    job.call(1, "col1", REDUCE, &same(7), OPEN);
+    job.call(0, "row0", REDUCE, &same(7), OPEN);
+    let report = job.judged();
+    let found: Vec<&str> = kinds(&report).iter().map(|found| found.0).collect();
+    assert_eq!(found, ["root_blocker"]);
+    let blocker = details(&report.findings[0]);
+    assert_eq!(blocker["roots"][0]["rank"], 3);
+    assert_eq!(blocker["roots"][0]["last_call"]["comm_uid_hash"], "0");
+    assert_eq!(blocker["root_count"], 1);
+    assert_eq!(blocker["waiting_rank_count"], 3);
+    assert_eq!(blocker["explained_findings_count"], 3);
+    let mut explained: Vec<_> = blocker["explained_findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|symptom| {
+            (symptom["comm_uid_hash"].as_str().unwrap(), symptom["comm_seq"].as_i64().unwrap())
+        })
+        .collect();
+    explained.sort_unstable();
+    assert_eq!(explained, [("col1", 2), ("row0", 2), ("row1", 2)]);
+    let last = report.findings[0].call_sites.last().unwrap();
+    assert_eq!((last.about, &last.ranks[..]), ("last_call", &[3][..]));
+    // Without rank 3's dump, row0 alone is known to be incomplete: rank 1 has not entered it.
+    let report = job.judged_of(&[0, 1, 2]);
+    assert_eq!(kinds(&report), [("collective_missing_enter", "row0", 2)]);
+    assert_eq!(details(&report.findings[0])["missing_comm_ranks"], json!([1]));
+}
+
+#[test]
+fn a_pipeline_behind_a_rank_that_does_not_receive_is_one_root_blocker() {
+    let mut job = Job::new(3);
+    job.all("0", REDUCE, &same(4), DONE);
+    job.p2p("0", (0, 1), false, &same(8), OPEN);
+    job.p2p("0", (1, 2), false, &same(8), OPEN);
+    let report = job.judged();
+    let found: Vec<&str> = kinds(&report).iter().map(|found| found.0).collect();
+    assert_eq!(found, ["root_blocker"]);
+    let blocker = details(&report.findings[0]);
+    assert_eq!(blocker["roots"][0]["rank"], 0);
+    assert_eq!(blocker["waiting_rank_count"], 2);
+    let waits: Vec<_> = blocker["waits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|edge| {
+            (
+                edge["kind"].as_str().unwrap(),
+                edge["waiting_ranks"].clone(),
+                edge["comm_seq"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(waits, [("p2p", json!([1]), json!(1)), ("p2p", json!([2]), json!(1))]);
+}
