@@ -6,7 +6,7 @@ use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::mean_ratio::{MeanRatio, MeanRatioPolicy, MeanRatioReport};
+use crate::mean_ratio::{MeanRatioPolicy, MeanRatioReport, MeanRatioRule};
 use crate::topology_rule::{TopologyReport, TopologyRule};
 
 /// A matrix that does not fit its group.
@@ -48,9 +48,8 @@ pub struct LlDiagnosis {
 #[derive(Debug, Clone)]
 pub struct LlDiagnoser {
     topology: Topology,
-    mean_policy: MeanRatioPolicy,
     policy: Policy,
-    mean: MeanRatio,
+    mean: MeanRatioRule,
     rule: TopologyRule,
     report: LlDiagnosis,
 }
@@ -66,13 +65,12 @@ impl LlDiagnoser {
         mean_policy: MeanRatioPolicy,
         policy: Policy,
     ) -> Result<Self, PolicyError> {
-        mean_policy.validate()?;
+        let mean = MeanRatioRule::new(mean_policy)?;
         policy.validate()?;
         Ok(Self {
             topology,
-            mean_policy,
             policy,
-            mean: MeanRatio::default(),
+            mean,
             rule: TopologyRule::new(topology),
             report: LlDiagnosis::default(),
         })
@@ -86,7 +84,7 @@ impl LlDiagnoser {
     /// The matrix is not `[N, N]` for the group.
     pub fn diagnose(&mut self, matrix: ArrayView2<'_, i64>) -> Result<&LlDiagnosis, ShapeError> {
         self.report.shape = fit(matrix, self.topology)?;
-        self.mean.diagnose(matrix, &self.mean_policy, &mut self.report.mean_ratio);
+        self.report.mean_ratio.clone_from(self.mean.diagnose(matrix));
         self.rule.diagnose(matrix, &self.policy, &mut self.report.topology);
         Ok(&self.report)
     }
@@ -101,10 +99,7 @@ pub fn mean_ratio(
     matrix: ArrayView2<'_, i64>,
     policy: &MeanRatioPolicy,
 ) -> Result<MeanRatioReport, PolicyError> {
-    policy.validate()?;
-    let mut report = MeanRatioReport::default();
-    MeanRatio::default().diagnose(matrix, policy, &mut report);
-    Ok(report)
+    Ok(MeanRatioRule::new(*policy)?.diagnose(matrix).clone())
 }
 
 /// The topology-aware rule on `matrix` `[waiter, awaited]`. Of `policy`, the axis and the point

@@ -28,5 +28,7 @@ mod topology_rule;
 
 pub use deepxtrace_normal::{PathScope, Policy, PolicyError};
 pub use diagnoser::{LlDiagnoser, LlDiagnosis, LlRuleError, ShapeError, mean_ratio, topology_rule};
-pub use mean_ratio::{AbnormalAxis, AbnormalPoint, MeanRatioPolicy, MeanRatioReport};
+pub use mean_ratio::{
+    AbnormalAxis, AbnormalPoint, MeanRatioPolicy, MeanRatioReport, MeanRatioRule,
+};
 pub use topology_rule::{Arrival, LlFinding, TopologyReport};

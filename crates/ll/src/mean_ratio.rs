@@ -128,79 +128,145 @@ impl MeanRatioReport {
 }
 
 /// The mean-ratio rule, with memory that is kept between matrices.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MeanRatio {
+#[derive(Debug, Clone)]
+pub struct MeanRatioRule {
+    policy: MeanRatioPolicy,
+    /// Sums of columns, exact where they fit.
+    column_sums: Vec<i64>,
+    /// For each row its exact sum, and all bits of its cells: no cell is larger.
+    row_sums: Vec<(i64, i64)>,
     columns: Vec<f64>,
     rows: Vec<f64>,
+    report: MeanRatioReport,
 }
 
-impl MeanRatio {
-    /// Fills `report` from `matrix` `[waiter, awaited]`, of any shape.
-    pub(crate) fn diagnose(
-        &mut self,
-        matrix: ArrayView2<'_, i64>,
-        policy: &MeanRatioPolicy,
-        report: &mut MeanRatioReport,
-    ) {
+impl MeanRatioRule {
+    /// The rule with these thresholds.
+    ///
+    /// # Errors
+    ///
+    /// A threshold is out of range, see [`MeanRatioPolicy::validate`].
+    pub fn new(policy: MeanRatioPolicy) -> Result<Self, PolicyError> {
+        policy.validate()?;
+        Ok(Self {
+            policy,
+            column_sums: Vec::new(),
+            row_sums: Vec::new(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            report: MeanRatioReport::default(),
+        })
+    }
+
+    /// The report of the last matrix.
+    #[must_use]
+    pub fn report(&self) -> &MeanRatioReport {
+        &self.report
+    }
+
+    /// Diagnoses `matrix` `[waiter, awaited]`, of any shape. The report is valid until the next
+    /// call.
+    pub fn diagnose(&mut self, matrix: ArrayView2<'_, i64>) -> &MeanRatioReport {
+        let report = &mut self.report;
         report.abnormal_cols.clear();
         report.abnormal_rows.clear();
         report.abnormal_points.clear();
-        if matrix.is_empty() {
-            return;
+        if !matrix.is_empty() {
+            if !self.exact_means(matrix) {
+                self.rounded_means(matrix);
+            }
+            let (policy, report) = (&self.policy, &mut self.report);
+            outliers(&self.columns, policy.threshold_col, &mut report.abnormal_cols);
+            outliers(&self.rows, policy.threshold_row, &mut report.abnormal_rows);
+            self.points(matrix);
         }
+        &self.report
+    }
+
+    /// Takes the means from sums in 64 bits. Says whether that was possible: no cell is negative,
+    /// no sum can overflow, and the rows lie in memory as they are.
+    fn exact_means(&mut self, matrix: ArrayView2<'_, i64>) -> bool {
+        let (waiters, awaited) = matrix.dim();
+        let Some(cells) = matrix.as_slice() else { return false };
+        self.column_sums.clear();
+        self.column_sums.resize(awaited, 0);
+        self.row_sums.clear();
+        let mut all_bits = 0;
+        for row in cells.chunks_exact(awaited) {
+            let (mut sum, mut bits) = (0_i64, 0);
+            for (column, &cell) in self.column_sums.iter_mut().zip(row) {
+                *column = column.wrapping_add(cell);
+                sum = sum.wrapping_add(cell);
+                bits |= cell;
+            }
+            self.row_sums.push((sum, bits));
+            all_bits |= bits;
+        }
+        let most = i64::try_from(waiters.max(awaited)).ok().and_then(|n| n.checked_mul(all_bits));
+        if all_bits < 0 || most.is_none() {
+            return false;
+        }
+        self.columns.clear();
+        self.columns.extend(self.column_sums.iter().map(|&sum| sum as f64 / waiters as f64));
+        self.rows.clear();
+        self.rows.extend(self.row_sums.iter().map(|&(sum, _)| sum as f64 / awaited as f64));
+        true
+    }
+
+    /// Takes the means from sums of rounded values, which do not overflow.
+    fn rounded_means(&mut self, matrix: ArrayView2<'_, i64>) {
         let (waiters, awaited) = matrix.dim();
         self.columns.clear();
         self.columns.resize(awaited, 0.0);
         self.rows.clear();
-        let (mut total, mut non_zero) = (0.0, 0_usize);
+        self.row_sums.clear();
         for row in matrix.rows() {
             let mut sum = 0.0;
             for (column, &cell) in self.columns.iter_mut().zip(row) {
-                let value = cell as f64;
-                *column += value;
-                sum += value;
-                non_zero += usize::from(cell != 0);
+                *column += cell as f64;
+                sum += cell as f64;
             }
             self.rows.push(sum / awaited as f64);
-            total += sum;
+            self.row_sums.push((0, i64::MAX));
         }
         self.columns.iter_mut().for_each(|sum| *sum /= waiters as f64);
-        outliers(&self.columns, policy.threshold_col, &mut report.abnormal_cols);
-        outliers(&self.rows, policy.threshold_row, &mut report.abnormal_rows);
-        let cells = if policy.excluding_zeros { non_zero } else { waiters * awaited };
+    }
+
+    fn points(&mut self, matrix: ArrayView2<'_, i64>) {
+        let Self { policy, report, .. } = self;
+        let awaited = matrix.ncols();
+        let total = self.rows.iter().sum::<f64>() * awaited as f64;
+        let cells = if policy.excluding_zeros {
+            matrix.iter().filter(|&&cell| cell != 0).count()
+        } else {
+            matrix.len()
+        };
         let mean = if cells == 0 { 1.0 } else { total / cells as f64 + EPSILON };
-        points(matrix, mean, policy, report);
+        for (row, (cells, &(_, bits))) in matrix.rows().into_iter().zip(&self.row_sums).enumerate()
+        {
+            let hidden = || report.abnormal_rows.iter().any(|axis| axis.index == row);
+            // No cell of the row is above its bits.
+            if bits as f64 / mean <= policy.threshold_point || !policy.keep_points && hidden() {
+                continue;
+            }
+            for (col, &value) in cells.iter().enumerate() {
+                let ratio = value as f64 / mean;
+                let hidden = || report.abnormal_cols.iter().any(|axis| axis.index == col);
+                if ratio > policy.threshold_point && (policy.keep_points || !hidden()) {
+                    report.abnormal_points.push(AbnormalPoint { row, col, value, ratio });
+                }
+            }
+        }
     }
 }
 
+/// Adds those means to `found` that are above `threshold` times the mean of all.
 fn outliers(means: &[f64], threshold: f64, found: &mut Vec<AbnormalAxis>) {
     let all = means.iter().sum::<f64>() / means.len() as f64 + EPSILON;
     for (index, &mean) in means.iter().enumerate() {
         let ratio = mean / all;
         if ratio > threshold {
             found.push(AbnormalAxis { index, mean, ratio });
-        }
-    }
-}
-
-fn points(
-    matrix: ArrayView2<'_, i64>,
-    mean: f64,
-    policy: &MeanRatioPolicy,
-    report: &mut MeanRatioReport,
-) {
-    for (row, cells) in matrix.rows().into_iter().enumerate() {
-        let in_row = report.abnormal_rows.iter().any(|axis| axis.index == row);
-        if in_row && !policy.keep_points {
-            continue;
-        }
-        for (col, &value) in cells.iter().enumerate() {
-            let ratio = value as f64 / mean;
-            if ratio > policy.threshold_point
-                && (policy.keep_points || !report.abnormal_cols.iter().any(|c| c.index == col))
-            {
-                report.abnormal_points.push(AbnormalPoint { row, col, value, ratio });
-            }
         }
     }
 }

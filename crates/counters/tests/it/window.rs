@@ -299,10 +299,10 @@ proptest! {
                 prop_assert_eq!(bad, None);
                 prop_assert_eq!(window.valid(), &valid[..]);
                 let mut active = false;
-                for rank in 0..ep_size {
+                for (rank, &valid) in valid.iter().enumerate() {
                     let (old, new) = (older.vector(rank).unwrap(), newer.vector(rank).unwrap());
                     for offset in 0..layout.vector_len() {
-                        let expected = if valid[rank] { new[offset] - old[offset] } else { 0 };
+                        let expected = if valid { new[offset] - old[offset] } else { 0 };
                         let (probe, counter, source) = layout.describe(offset).unwrap();
                         let delta = |probe| window.completion(probe);
                         let ours = match (probe.notify(), probe.completion(), counter, source) {
