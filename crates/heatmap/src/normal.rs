@@ -44,6 +44,19 @@ impl NormalView {
         }
     }
 
+    /// Whether something was found in what it shows.
+    #[must_use]
+    pub fn has_findings(self, artifact: &NormalArtifact<'_>) -> bool {
+        let found = |probe: Probe| {
+            let report = artifact.diagnosis.probes.get(probe);
+            report.is_some_and(|report| !report.findings.is_empty())
+        };
+        match self.completion() {
+            Some(probe) => found(probe.into()),
+            None => NotifyProbe::ALL.into_iter().any(|probe| found(probe.into())),
+        }
+    }
+
     /// The Completion probe it shows.
     fn completion(self) -> Option<CompletionProbe> {
         match self {

@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
+mod artifact;
 mod demo;
+mod heatmap;
 mod ll;
 mod nccl;
 mod normal;
@@ -28,6 +30,8 @@ pub enum Command {
     Normal(normal::Normal),
     Ll(ll::Ll),
     Nccl(nccl::Nccl),
+    Artifact(artifact::ArtifactCommand),
+    Heatmap(heatmap::Heatmap),
 }
 
 impl Command {
@@ -42,6 +46,8 @@ impl Command {
             Self::Normal(command) => command.run(output),
             Self::Ll(command) => command.run(output),
             Self::Nccl(command) => command.run(output),
+            Self::Artifact(command) => command.run(output),
+            Self::Heatmap(command) => command.run(output),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use deepxtrace::counters::Topology;
+use deepxtrace::counters::{LlPhase, Topology};
 use deepxtrace::ll::{Arrival, LlDiagnosis, LlFinding};
 
 use crate::input::waits::Source;
-use crate::output::{BAD, FAINT, GOOD, HEADING};
+use crate::output::{BAD, FAINT, GOOD, HEADING, WARNING};
 use crate::text::shown;
 
 /// Lines shown a rule.
@@ -25,6 +25,20 @@ pub fn matrix(
     if !place.is_empty() {
         writeln!(out, "  {FAINT}{place}{FAINT:#}")?;
     }
+    rule(out, "topology rule", &topology_lines(diagnosis))?;
+    rule(out, "mean rule", &mean_lines(diagnosis))
+}
+
+/// Prints what both rules say about one phase of a window; `None` when it was idle.
+pub fn phase(
+    out: &mut impl Write,
+    phase: LlPhase,
+    diagnosis: Option<&LlDiagnosis>,
+) -> io::Result<()> {
+    let Some(diagnosis) = diagnosis else {
+        return writeln!(out, "  {phase}: {WARNING}idle, not diagnosed{WARNING:#}");
+    };
+    writeln!(out, "  {HEADING}{phase}{HEADING:#}")?;
     rule(out, "topology rule", &topology_lines(diagnosis))?;
     rule(out, "mean rule", &mean_lines(diagnosis))
 }

@@ -205,3 +205,30 @@ fn findings(report: &WindowDiagnosis) -> Vec<String> {
     }
     lines
 }
+
+/// Prints one window: incidents, and each probe with its status, level and findings.
+pub fn details(out: &mut impl Write, report: &WindowDiagnosis) -> io::Result<()> {
+    for (style, line) in lines(report) {
+        writeln!(out, "  {style}{line}{style:#}")?;
+    }
+    for (probe, result) in report.probes.iter() {
+        let style = match result.status {
+            ProbeStatus::Ok => GOOD,
+            ProbeStatus::Anomalous => BAD,
+            ProbeStatus::Insufficient | ProbeStatus::NotApplicable => WARNING,
+        };
+        let level = result.level.unwrap_or_default();
+        write!(out, "  {:<22} {style}{:<14}{style:#}", probe.name(), result.status.to_string())?;
+        if let Some(scalar) = level.scalar {
+            write!(out, " {scalar:.0} cycles a sample")?;
+        }
+        if let (Some(recent), Some(best)) = (level.global_ratio, level.best_ratio) {
+            write!(out, ", {recent:.2}x the recent level, {best:.2}x the best")?;
+        }
+        writeln!(out)?;
+        for finding in &result.findings {
+            writeln!(out, "  {:<22} {FAINT}{finding}{FAINT:#}", "")?;
+        }
+    }
+    Ok(())
+}
