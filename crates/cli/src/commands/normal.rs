@@ -3,12 +3,16 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use deepxtrace::counters::{Snapshot, Step, Windows};
 use deepxtrace::normal::{Diagnoser, WindowDiagnosis};
 
+use serde::Serialize;
+
 use crate::commands::Outcome;
 use crate::commands::policy::PolicyArgs;
+use crate::input::artifacts::{read_normal, windows_of};
 use crate::input::snapshots::SnapshotFile;
 use crate::output::Output;
 use crate::text::normal::Report;
@@ -39,11 +43,17 @@ impl Normal {
 /// The file is an NPZ archive: `counters`, integers [W, N, 6 + 9N], the cumulative vectors of N
 /// ranks at W times; `timestamps_unix_ns` [W]; `ranks_per_node`, a scalar; optionally `present`,
 /// booleans [W, N], whose snapshot arrived. The first snapshot is the boundary: it begins window 1.
+///
+/// A folder is one of DEEPEP_DIAGNOSE_ARTIFACT_PATH: the counters of its windows are diagnosed again,
+/// in order and without earlier history, with the thresholds given here. Each instance for itself.
 #[derive(Debug, Args)]
 struct Analyze {
-    /// The file
-    #[arg(value_name = "SNAPSHOTS.npz")]
+    /// The file, or a folder of windows
+    #[arg(value_name = "SNAPSHOTS.npz | DIR")]
     file: PathBuf,
+    /// Of a folder: only the windows of this instance
+    #[arg(long, value_name = "ID")]
+    instance: Option<String>,
     /// One JSON object a window
     #[arg(long)]
     json: bool,
@@ -56,6 +66,12 @@ struct Analyze {
 
 impl Analyze {
     fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        if self.file.is_dir() {
+            return self.run_folder(output);
+        }
+        if self.instance.is_some() {
+            bail!("{}: --instance belongs to a folder of windows", self.file.display());
+        }
         let mut file = SnapshotFile::open(&self.file)?;
         let topology = file.topology();
         let mut diagnoser = Diagnoser::new(topology, self.policy.policy())?;
@@ -80,6 +96,51 @@ impl Analyze {
         }
         Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
     }
+
+    /// Diagnoses windows that were kept as files again.
+    fn run_folder(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        let mut found = false;
+        for (instance, paths) in windows_of(&self.file, self.instance.as_deref())? {
+            let mut text = Report::default();
+            let mut diagnoser: Option<Diagnoser> = None;
+            let count = paths.len();
+            for path in paths {
+                let window = read_normal(&path)?.window;
+                let diagnoser = match &mut diagnoser {
+                    Some(diagnoser) => diagnoser,
+                    None => {
+                        let topology = window.topology();
+                        if !self.json {
+                            let title = format!("{}, instance {instance}", self.file.display());
+                            Report::title(output, &title, count, topology)?;
+                        }
+                        diagnoser.insert(Diagnoser::new(topology, self.policy.policy())?)
+                    }
+                };
+                let report = diagnoser.diagnose(&window);
+                found |= report.has_findings();
+                if self.json {
+                    let instance_id = &*instance;
+                    serde_json::to_writer(&mut *output, &OfInstance { instance_id, report })?;
+                    writeln!(output)?;
+                } else {
+                    text.window(output, report)?;
+                }
+            }
+            if !self.json {
+                text.finish(output)?;
+            }
+        }
+        Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+    }
+}
+
+/// A line of `--json` for a window from a folder.
+#[derive(Serialize)]
+struct OfInstance<'a> {
+    instance_id: &'a str,
+    #[serde(flatten)]
+    report: &'a WindowDiagnosis,
 }
 
 /// Diagnoses the windows of a file in order.

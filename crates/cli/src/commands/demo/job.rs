@@ -31,12 +31,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 type Increment = Vec<i64>;
 
 /// Runs all phases with so many windows each, and gives their diagnoses in order. The root's log is
-/// written into `log_path`.
+/// written into `log_path`, and so are the windows if `artifacts`.
 pub fn run(
     phases: &[Phase],
     windows: usize,
     seed: u64,
     log_path: &Path,
+    artifacts: bool,
 ) -> anyhow::Result<Vec<WindowDiagnosis>> {
     let workload = workload(seed)?;
     let config = &Config {
@@ -44,6 +45,8 @@ pub fn run(
         mode: Mode::Synchronous,
         warming_time: Some(Duration::ZERO),
         log_path: log_path.to_owned(),
+        artifact_path: artifacts.then(|| log_path.to_owned()),
+        artifact_keep: phases.len() * windows,
         ranks_per_node: RANKS_PER_NODE,
         ..Config::default()
     };

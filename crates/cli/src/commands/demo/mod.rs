@@ -5,6 +5,7 @@
 //! in a real job.
 
 mod job;
+mod pictures;
 mod table;
 
 use std::fs;
@@ -13,12 +14,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use deepxtrace::artifact::list;
 use deepxtrace::normal::{Incident, WindowDiagnosis};
 use deepxtrace_sim::{Phase, five_phases};
 use serde::Serialize;
 
 use crate::commands::Outcome;
 use crate::output::Output;
+use pictures::Written;
 
 /// Windows of each phase.
 const WINDOWS: usize = 8;
@@ -28,7 +31,8 @@ const LOG: &str = "diagnose_rank0.log";
 /// Diagnose a simulated job of 16 ranks in five phases; needs no GPU.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Write the log into this folder (made if absent) in place of a temporary one
+    /// Keep everything in this folder (made if absent): the log, every window as a file, and the four
+    /// pictures of the last window of each phase. Without it the log goes to a temporary folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed of the simulated job
@@ -63,7 +67,8 @@ impl Demo {
         if !self.json {
             table::title(output, self.seed)?;
         }
-        let phases = run(self.seed, &folder)?;
+        let before = list(&folder)?;
+        let phases = run(self.seed, &folder, self.out.is_some())?;
         for (phase, result) in five_phases().iter().zip(&phases) {
             if self.json {
                 serde_json::to_writer(&mut *output, result)?;
@@ -74,6 +79,16 @@ impl Demo {
         }
         if !self.json {
             table::end(output, &phases, &folder.join(LOG))?;
+        }
+        if self.out.is_some() {
+            let written = Written::since(&before, &folder)?;
+            let mut pictures = 0;
+            for phase in 1..=phases.len() {
+                pictures += written.draw(phase * WINDOWS)?.len();
+            }
+            if !self.json {
+                table::files(output, written.len(), pictures, &folder)?;
+            }
         }
         Ok(Outcome::Done)
     }
@@ -95,10 +110,10 @@ fn temporary() -> std::io::Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix("deepxtrace-demo-").tempdir()?.keep())
 }
 
-/// Runs the five phases, with the log in `folder`.
-fn run(seed: u64, folder: &Path) -> anyhow::Result<Vec<PhaseResult>> {
+/// Runs the five phases, with the log in `folder`, and the windows too if `artifacts`.
+fn run(seed: u64, folder: &Path, artifacts: bool) -> anyhow::Result<Vec<PhaseResult>> {
     let phases = five_phases();
-    let mut windows = job::run(&phases, WINDOWS, seed, folder)?.into_iter();
+    let mut windows = job::run(&phases, WINDOWS, seed, folder, artifacts)?.into_iter();
     let of_phase = |phase| PhaseResult::new(phase, windows.by_ref().take(WINDOWS).collect());
     phases.iter().map(of_phase).collect()
 }
@@ -159,7 +174,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let seeds = if cfg!(debug_assertions) { 20 } else { 100 };
         for seed in 0..seeds {
-            let phases = run(seed, folder.path()).unwrap();
+            let phases = run(seed, folder.path(), false).unwrap();
             assert_eq!(phases.len(), 5);
             for phase in phases {
                 assert_eq!(

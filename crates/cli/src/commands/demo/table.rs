@@ -111,3 +111,15 @@ pub fn end(out: &mut impl Write, phases: &[PhaseResult], log: &Path) -> io::Resu
     writeln!(out, "\n{style}{right} of {} phases diagnosed as expected{style:#}", phases.len())?;
     writeln!(out, "log: {}", log.display())
 }
+
+/// Prints what was left in the folder besides the log.
+pub fn files(
+    out: &mut impl Write,
+    windows: usize,
+    pictures: usize,
+    folder: &Path,
+) -> io::Result<()> {
+    let folder = folder.display();
+    writeln!(out, "{windows} windows and {pictures} pictures in {folder}; look at all with")?;
+    writeln!(out, "  deepxtrace report {folder} --out report.html")
+}
