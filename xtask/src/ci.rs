@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::shell::{answers, cargo, root, run};
+use crate::mpi;
+use crate::shell::{cargo, root, run};
 
 /// Features that need more than a Rust toolchain, with the reason to skip them.
 const NEEDS_MPI: &str = "mpi";
@@ -25,10 +26,14 @@ fn run_steps() -> Result<Vec<String>, String> {
                 .env("CARGO_TARGET_DIR", root().join("target/fuzz")))
         })?;
     }
-    let mpi = answers("mpicc", &["--version"]);
+    let mpi = mpi::missing();
+    match &mpi {
+        Some(reason) => skipped.push(format!("real MPI ranks: {reason}")),
+        None => step("real MPI ranks", mpi::mpi)?,
+    }
     for (package, feature) in features()? {
-        if feature == NEEDS_MPI && !mpi {
-            skipped.push(format!("feature {feature} of {package}: no mpicc on this machine"));
+        if let (NEEDS_MPI, Some(reason)) = (feature.as_str(), &mpi) {
+            skipped.push(format!("feature {feature} of {package}: {reason}"));
             continue;
         }
         step(&format!("build {package} with only {feature}"), || {

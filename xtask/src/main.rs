@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod mpi;
 mod probe;
 mod shell;
 
@@ -14,6 +15,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   ci        format, lint, test, document and build every feature alone
+  mpi       tests and example with real MPI ranks; skipped where there is no MPI
   bench     figures beside their floors; `bench normal 4096` for one table
   probe     the preload library of `deepxtrace nccl run`, in the release profile
 ";
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::check(),
+        Some("mpi") => mpi::mpi(),
         Some("bench") => bench::bench(&arguments.collect::<Vec<_>>()),
         Some("probe") => probe::build(),
         Some("help" | "--help" | "-h") => {

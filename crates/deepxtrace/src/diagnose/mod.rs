@@ -227,10 +227,11 @@ impl Diagnose {
             return Err(DiagnoseError::Misuse { call: "start", reason });
         };
         let (collector, mut session) = *ready;
-        session.start(self.config.warming_time(), self.memory.is_ordered());
+        let warm_up = self.config.warming_time();
+        session.start(warm_up, self.memory.is_ordered(), collector.gather());
         self.state = match self.config.mode {
             Mode::Asynchronous => {
-                let (interval, warm_up) = (self.config.interval, self.config.warming_time());
+                let interval = self.config.interval;
                 let schedule = EveryInterval::new(Instant::now(), warm_up, interval);
                 let sink = move |event: deepxtrace_collect::Event<'_>| session.event(event);
                 let background = Background::start(collector, Box::new(schedule), sink)

@@ -108,7 +108,7 @@ pub struct Ranks {
 impl Ranks {
     pub(crate) fn new(membership: Membership) -> Self {
         let ranks = membership.size();
-        Self { membership, identities: vec![None; ranks], statuses: vec![Status::Missing; ranks] }
+        Self { membership, identities: vec![None; ranks], statuses: vec![Status::Ok; ranks] }
     }
 
     pub(crate) fn update(&mut self, gather: &dyn Gather, statuses: &[Status]) {
@@ -152,7 +152,7 @@ impl Ranks {
         self.identities.get(rank)?.as_deref()
     }
 
-    /// How `rank` answered the last round; `None` outside the group.
+    /// How `rank` answered the last round, `Ok` before the first; `None` outside the group.
     #[must_use]
     pub fn status(&self, rank: usize) -> Option<Status> {
         self.statuses.get(rank).copied()

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deepxtrace_collect::{Answered, Event, Gathered, Membership, Round, Status, Uuid};
+use deepxtrace_collect::{Answered, Event, Gather, Gathered, Membership, Round, Status, Uuid};
 use deepxtrace_counters::{LlPhase, LlWindows, Snapshot, Step, Topology, Windows};
 use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy};
 use deepxtrace_normal::{Diagnoser, Policy, PolicyError, WindowDiagnosis, WindowState};
@@ -116,7 +116,8 @@ impl Session {
     }
 
     /// Collection begins: `warm_up` is still to pass.
-    pub(super) fn start(&mut self, warm_up: Duration, ordered: bool) {
+    pub(super) fn start(&mut self, warm_up: Duration, ordered: bool, gather: &dyn Gather) {
+        self.ranks.update(gather, &[]);
         let now = Instant::now();
         self.warm_up_ends = now.checked_add(warm_up).unwrap_or(now);
         let ranks = &self.ranks;

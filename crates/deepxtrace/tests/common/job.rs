@@ -14,7 +14,7 @@ use deepxtrace::collect::{CounterMemory, Group, HostCounters, HostMemory};
 use deepxtrace::config::{Config, Mode};
 use deepxtrace::counters::{CompletionProbe, NotifyProbe, Step, Topology, Window, Windows};
 use deepxtrace::normal::{Finding, WindowState};
-use deepxtrace::{Builder, Diagnose, NormalReport, Report};
+use deepxtrace::{Builder, Diagnose, NormalReport, Notice, Report};
 use deepxtrace_sim::{Fault, Workload, WorkloadConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ fn workload_topology(workload: &Workload) -> &Topology {
     &workload.config().topology
 }
 
-/// Asynchronous: counts until a line comes on standard input, or until `most` has passed. The root
+/// Asynchronous: counts until a line comes on standard input, the root leaves, or `most` has passed. The root
 /// tells each window.
 pub fn run_until_told(
     group: impl Group + 'static,
@@ -192,20 +192,25 @@ pub fn run_until_told(
     let told_to_stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&told_to_stop);
     std::thread::spawn(move || {
-        let _ = std::io::stdin().lock().read_line(&mut String::new());
-        flag.store(true, Relaxed);
+        // The end of the input is no line: under `mpirun` only the first rank has any.
+        if let Ok(1..) = std::io::stdin().lock().read_line(&mut String::new()) {
+            flag.store(true, Relaxed);
+        }
     });
     let windows = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&windows);
     let config = plan.config(Mode::Asynchronous, interval);
+    let root_left = Arc::clone(&told_to_stop);
     let mut rank = Rank::new(group, config, plan, |builder| {
-        builder.on_report(move |report| {
-            if let Report::Normal(report) = report {
+        builder.on_report(move |report| match report {
+            Report::Normal(report) => {
                 count.fetch_add(1, Relaxed);
                 if report.diagnosis.state != WindowState::Idle {
                     tell(&describe(&report));
                 }
             }
+            Report::Notice(Notice::RootLeft) => root_left.store(true, Relaxed),
+            _ => {}
         })
     });
     tell(&json!({"rank": rank.rank, "started": true}));
