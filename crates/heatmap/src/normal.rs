@@ -91,9 +91,13 @@ pub(crate) fn subtitle(
     topology: Topology,
     (begin, end): (i64, i64),
 ) -> String {
-    let seconds = end.saturating_sub(begin) as f64 / 1e9;
+    let length = end.saturating_sub(begin) as f64;
+    let length = match length {
+        l if l >= 1e9 => format!("{:.1} s", l / 1e9),
+        l => format!("{:.1} ms", l / 1e6),
+    };
     format!(
-        "instance {instance} · window {index} · EP {} on {} node{} · {} UTC, {seconds:.1} s",
+        "instance {instance} · window {index} · EP {} on {} node{} · {} UTC, {length}",
         topology.ep_size(),
         topology.nodes(),
         if topology.nodes() == 1 { "" } else { "s" },

@@ -7,6 +7,7 @@ mod ll;
 mod nccl;
 mod normal;
 mod policy;
+mod report;
 
 use clap::Subcommand;
 
@@ -32,6 +33,7 @@ pub enum Command {
     Nccl(nccl::Nccl),
     Artifact(artifact::ArtifactCommand),
     Heatmap(heatmap::Heatmap),
+    Report(report::Report),
 }
 
 impl Command {
@@ -48,6 +50,7 @@ impl Command {
             Self::Nccl(command) => command.run(output),
             Self::Artifact(command) => command.run(output),
             Self::Heatmap(command) => command.run(output),
+            Self::Report(command) => command.run(output),
         }
     }
 }
