@@ -16,6 +16,11 @@ fn run_steps() -> Result<Vec<String>, String> {
         run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
     })?;
     step("tests", || run(&mut cargo(&["test", "--workspace"])))?;
+    step("tests of metrics", || {
+        let only =
+            ["test", "-p", "deepxtrace", "--features", "metrics", "--test", "it", "metrics::"];
+        run(&mut cargo(&only))
+    })?;
     step("docs", || {
         run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "--deny warnings"))

@@ -81,7 +81,7 @@ mod enabled {
             let state = change.state.to_string();
             counter!(
                 "deepxtrace_incident_changes_total",
-                "kind" => change.incident.kind().name(),
+                "kind" => change.kind.name(),
                 "state" => state
             )
             .increment(1);

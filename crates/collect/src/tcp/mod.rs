@@ -1,6 +1,8 @@
 //! A group of processes that reach the root over TCP.
 
 mod doors;
+#[cfg(test)]
+mod large;
 mod leaf;
 mod peer;
 mod root;

@@ -19,7 +19,7 @@ const PORT_BUSY: Duration = Duration::from_millis(100);
 ///
 /// Needs nothing but the standard library. The root has one thread for all connections, each of the
 /// others one for its own. A rank whose connection breaks makes it anew, and a rank that was
-/// restarted takes its place again.
+/// restarted takes its place again. The root needs an open file for every other rank.
 ///
 /// # Secret
 ///

@@ -9,6 +9,9 @@ mod diagnose;
 mod growth;
 /// What the log holds, and what a log that cannot be written does.
 mod logs;
+/// Figures for exporters (feature `metrics`).
+#[cfg(feature = "metrics")]
+mod metrics;
 /// Real processes over TCP: killed, stopped, cut off and returning ones.
 mod processes;
 
