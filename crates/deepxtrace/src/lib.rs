@@ -78,3 +78,8 @@ pub use diagnose::{
     LlRecord, LlReport, NormalReport, Notice, Ranks, RawPart, Report, SinkError, SyncStep,
     WindowRecord, WindowSink,
 };
+
+/// The examples of the README are tests.
+#[cfg(all(doctest, feature = "collect"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -55,8 +55,8 @@ fn lines(incidents: &[Incident], report: &WindowDiagnosis) -> Vec<String> {
     let slow = incidents.iter().filter_map(|incident| {
         let against = match incident {
             Incident::PreStageArrivalSkew { .. } => return None,
-            Incident::GlobalDataPathSlowdown { .. } => "the level before",
-            _ => "that of their peers",
+            Incident::GlobalDataPathSlowdown { .. } => "against before",
+            _ => "against their peers",
         };
         let text = match incident {
             Incident::LocalizedDataPathSlowdown { owners, .. } if !owners.is_empty() => {
@@ -65,7 +65,7 @@ fn lines(incidents: &[Incident], report: &WindowDiagnosis) -> Vec<String> {
             Incident::GlobalDataPathSlowdown { .. } => "the whole data path is slow".to_owned(),
             other => incident_text(other),
         };
-        Some(format!("{text}: {} {against}", ratios(report)))
+        Some(format!("{text}, {against}: {}", ratios(report)))
     });
     late.chain(slow).collect()
 }
