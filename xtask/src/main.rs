@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod gpu;
 mod mpi;
 mod probe;
 mod shell;
@@ -18,6 +19,7 @@ cargo xtask COMMAND
   mpi       tests and example with real MPI ranks; skipped where there is no MPI
   bench     figures beside their floors; `bench normal 4096` for one table
   probe     the preload library of `deepxtrace nccl run`, in the release profile
+  gpu       build the GPU tests and examples into target/gpu and run them; `gpu --no-run FOLDER`
 ";
 
 fn main() -> ExitCode {
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("ci") => ci::check(),
         Some("mpi") => mpi::mpi(),
+        Some("gpu") => gpu::gpu(&arguments.collect::<Vec<_>>()),
         Some("bench") => bench::bench(&arguments.collect::<Vec<_>>()),
         Some("probe") => probe::build(),
         Some("help" | "--help" | "-h") => {

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUcontext, CUdeviceptr, CUresult, CUstream};
@@ -40,10 +40,13 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// While the producer's stream is being captured into a graph nothing is enqueued and the snapshot
 /// is skipped. All calls work in relaxed capture mode, so that no capture of another thread is
-/// disturbed. When a capture begins on another thread in the moment between the look at the stream
-/// and the copy, the copy becomes part of that graph: this is noticed at the event, reported as
-/// an error, and the memory the graph then holds pointers to is never given back. A program that
-/// captures at any time avoids it by triggering snapshots on the thread that captures.
+/// disturbed. A capture that begins on another thread in the moment between the look at the stream
+/// and the copy takes the copy into its graph. A second look behind the copy notices that: the
+/// snapshot counts as skipped, its event is not asked for before the capture has ended (the question
+/// would invalidate it), and memory that a graph then holds pointers to is never given back. What no
+/// look can see is a capture that both begins and ends between two of our calls that follow each
+/// other at once. A program that captures at any time avoids all this by triggering snapshots on
+/// the thread that captures.
 ///
 /// # Without a producer's stream
 ///
@@ -84,12 +87,25 @@ struct Producer(CUstream);
 // SAFETY: a stream handle may be used from any thread; the driver locks what it needs to.
 unsafe impl Send for Producer {}
 
+/// What came of an enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Enqueued,
+    /// The stream is being captured; nothing was enqueued.
+    Capturing,
+    /// A capture began meanwhile: the copy may be in it.
+    Doubtful,
+}
+
 #[derive(Debug)]
 struct Staging {
     copy: DeviceBuffer,
     taken: Event,
     /// The snapshot of the present use went into a graph instead.
     lost: bool,
+    /// A capture was under way behind the copy: it may have begun before it. The event may not be
+    /// asked for while that capture lasts.
+    doubtful: bool,
 }
 
 impl Staging {
@@ -98,6 +114,7 @@ impl Staging {
             copy: DeviceBuffer::new(device, bytes)?,
             taken: Event::new(device)?,
             lost: false,
+            doubtful: false,
         })
     }
 }
@@ -119,6 +136,26 @@ impl fmt::Debug for CudaMemory {
 }
 
 impl CudaMemory {
+    /// How a `Diagnose` gets its counters: on `device`, in the order of the program's `stream`
+    /// (see [`set_producer_stream`](Self::set_producer_stream)).
+    ///
+    /// # Safety
+    ///
+    /// As [`set_producer_stream`](Self::set_producer_stream), for as long as the memory lives.
+    pub unsafe fn on_stream(
+        device: &CudaDevice,
+        stream: *mut c_void,
+    ) -> impl FnOnce(usize) -> Result<Arc<dyn CounterMemory>, DeviceError> + 'static {
+        let (device, stream) = (device.clone(), Producer(stream.cast()));
+        move |len| {
+            let memory = Self::new(&device, len)?;
+            let Producer(stream) = stream;
+            // SAFETY: as the caller promises.
+            unsafe { memory.set_producer_stream(stream.cast())? };
+            Ok(Arc::new(memory) as Arc<dyn CounterMemory>)
+        }
+    }
+
     /// `len` counters on `device`, all 0.
     ///
     /// # Errors
@@ -225,21 +262,23 @@ impl CudaMemory {
         self.counters.as_ref().map_or(0, DeviceBuffer::bytes)
     }
 
-    /// Enqueues copy and event for a buffer that is ours; `false`: the stream is being captured.
-    fn enqueue(&self, ticket: Ticket) -> Result<bool, DeviceError> {
+    /// Enqueues copy and event for a buffer that is ours.
+    fn enqueue(&self, ticket: Ticket) -> Result<Outcome, DeviceError> {
         // Held until all is enqueued: `clear_producer_stream` waits for it.
         let producer = lock(&self.producer);
         let stream = match &*producer {
-            Some(Producer(stream)) if is_capturing(*stream)? => return Ok(false),
+            Some(Producer(stream)) if is_capturing(*stream)? => return Ok(Outcome::Capturing),
             Some(Producer(stream)) => *stream,
             None => self.private.handle(),
         };
         self.with_staging(ticket, |staging| {
             staging.lost = false;
-            copy_on_device(staging.copy.address(), self.counters_address(), self.bytes(), stream)?;
-            staging.taken.record(stream)
-        })?;
-        Ok(true)
+            let to = staging.copy.address();
+            copy_on_device(to, self.counters_address(), self.bytes(), stream)?;
+            staging.taken.record(stream)?;
+            staging.doubtful = producer.is_some() && is_capturing(stream)?;
+            Ok(if staging.doubtful { Outcome::Doubtful } else { Outcome::Enqueued })
+        })
     }
 
     fn with_staging<T>(
@@ -254,10 +293,22 @@ impl CudaMemory {
 
     /// Whether the device is done with a buffer. The context must be current.
     fn is_finished(&self, ticket: Ticket) -> bool {
-        match self.with_staging(ticket, |staging| staging.taken.state()) {
+        let state = self.with_staging(ticket, |staging| {
+            if staging.doubtful
+                && let Some(Producer(stream)) = &*lock(&self.producer)
+                && is_capturing(*stream)?
+            {
+                return Ok(EventState::Pending);
+            }
+            staging.doubtful = false;
+            staging.taken.state()
+        });
+        match state {
             Ok(EventState::Done) => true,
-            Ok(EventState::Pending) | Err(_) => false,
+            Ok(EventState::Pending) => false,
             Ok(EventState::Captured) => self.replace(ticket).is_ok(),
+            // The device does nothing any more; the next call on it says why.
+            Err(_) => true,
         }
     }
 
@@ -299,9 +350,9 @@ impl CounterMemory for CudaMemory {
             return Ok(Enqueued::Skipped(SkipReason::Busy));
         };
         match self.enqueue(ticket) {
-            Ok(true) => Ok(Enqueued::Ticket(ticket)),
-            Ok(false) => {
-                self.slots.release(ticket, true);
+            Ok(Outcome::Enqueued) => Ok(Enqueued::Ticket(ticket)),
+            Ok(outcome) => {
+                self.slots.release(ticket, outcome == Outcome::Capturing);
                 Ok(Enqueued::Skipped(SkipReason::Capturing))
             }
             Err(error) => {
@@ -402,7 +453,9 @@ impl Drop for CudaMemory {
         for slot in &self.staging {
             let mut staging = lock(slot);
             // An event that was never recorded is done.
-            let done = staging.as_ref().is_none_or(|one| one.taken.wait(until).unwrap_or(true));
+            let done = staging
+                .as_ref()
+                .is_none_or(|one| !one.doubtful && one.taken.wait(until).unwrap_or(true));
             if !done {
                 idle = false;
                 if let Some(one) = staging.take() {

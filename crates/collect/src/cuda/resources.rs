@@ -4,6 +4,7 @@
 //! driver or the context has gone before us.
 
 use std::ffi::c_void;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
     self, CUdeviceptr, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags,
@@ -119,6 +120,32 @@ impl Drop for PinnedBuffer {
     }
 }
 
+/// How long a wait for the device only gives way to other threads before it sleeps: a sleep takes
+/// about as long as the copies that are waited for.
+const EAGER: Duration = Duration::from_micros(100);
+
+/// The pauses of a wait for the device.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    begun: Instant,
+    backoff: Backoff,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), backoff: Backoff::default() }
+    }
+
+    /// One pause.
+    pub(crate) fn rest(&mut self, until: Until<'_>) {
+        if self.begun.elapsed() < EAGER {
+            std::thread::yield_now();
+        } else {
+            until.sleep(self.backoff.pause());
+        }
+    }
+}
+
 /// What an event says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventState {
@@ -172,13 +199,13 @@ impl Event {
     /// Waits by asking until it is done; `false` when `until` came first, or when it never will
     /// be, because it was captured. The thread must be in relaxed capture mode.
     pub(crate) fn wait(&self, until: Until<'_>) -> Result<bool, DeviceError> {
-        let mut backoff = Backoff::default();
+        let mut patience = Patience::new();
         loop {
             match self.state()? {
                 EventState::Done => return Ok(true),
                 EventState::Captured => return Ok(false),
                 EventState::Pending if until.is_over() => return Ok(false),
-                EventState::Pending => until.sleep(backoff.pause()),
+                EventState::Pending => patience.rest(until),
             }
         }
     }

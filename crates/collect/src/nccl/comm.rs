@@ -2,14 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::time::Duration;
 
 use super::library::{
     IN_PROGRESS, INT64, NO_COLOR, Nccl, RawComm, RawConfig, RawUniqueId, SUCCESS,
 };
 use crate::cuda::CudaDevice;
+use crate::cuda::resources::Patience;
 use crate::device::DeviceError;
-use crate::stop::{Backoff, Until};
+use crate::stop::Until;
 
 /// Names a communicator that is to be made: one rank makes it, all ranks need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,12 +249,12 @@ impl NcclComm {
 
     /// Waits until NCCL has finished the last call on the host.
     pub(crate) fn settle(&self, call: &'static str, until: Until<'_>) -> Result<(), DeviceError> {
-        let mut backoff = Backoff::default();
+        let mut patience = Patience::new();
         while !self.poll(call)? {
             if until.is_over() {
                 return Err(late(call));
             }
-            until.sleep(backoff.pause().max(Duration::from_micros(50)));
+            patience.rest(until);
         }
         Ok(())
     }
@@ -276,8 +276,8 @@ impl NcclComm {
         self.settle("ncclGroupEnd", until)
     }
 
-    /// Ends a communicator of our own whatever it is doing. A borrowed one is left alone.
-    pub(crate) fn abort(&mut self) {
+    /// Ends a communicator that was made here, whatever it is doing. A borrowed one is left alone.
+    pub fn abort(&mut self) {
         if std::mem::take(&mut self.owned) {
             // SAFETY: the communicator is ours and is not used again.
             let _ = unsafe { (self.nccl.functions.comm_abort)(self.raw) };

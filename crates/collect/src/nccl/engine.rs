@@ -8,20 +8,17 @@
 use std::ffi::c_void;
 
 use super::comm::{NcclComm, late};
+use super::mail::{
+    HEADER, Mail, WORD, checked_length, fill, length_header, length_of, pack, unpack, words_of,
+};
 use crate::cuda::CudaDevice;
 use crate::cuda::resources::{
-    DeviceBuffer, Event, EventState, PinnedBuffer, PrivateStream, copy_on_device, copy_to_device,
+    DeviceBuffer, Event, EventState, Patience, PinnedBuffer, PrivateStream, copy_on_device,
     copy_to_host, is_capturing,
 };
 use crate::device::DeviceError;
 use crate::gather::Request;
-use crate::stop::{Backoff, Until};
-
-/// Elements of a header.
-const HEADER: usize = 8;
-const WORD: usize = size_of::<i64>();
-/// Longest text that a rank may send at the meeting, bytes.
-const LONGEST_TEXT: usize = 16 << 20;
+use crate::stop::Until;
 
 /// The stream that the communicator is used on.
 #[derive(Debug)]
@@ -91,34 +88,6 @@ fn request_of(header: &[i64; HEADER]) -> Option<Request> {
     })
 }
 
-/// Small exchanges: a header for each rank, in both directions.
-#[derive(Debug)]
-struct Mail {
-    out: PinnedBuffer,
-    out_device: DeviceBuffer,
-    inbox: PinnedBuffer,
-    in_device: DeviceBuffer,
-}
-
-impl Mail {
-    fn new(device: &CudaDevice, words: usize) -> Result<Self, DeviceError> {
-        let bytes = words.saturating_mul(WORD);
-        Ok(Self {
-            out: PinnedBuffer::new(device, words)?,
-            out_device: DeviceBuffer::new(device, bytes)?,
-            inbox: PinnedBuffer::new(device, words)?,
-            in_device: DeviceBuffer::new(device, bytes)?,
-        })
-    }
-
-    fn leak(self) {
-        self.out.leak();
-        self.out_device.leak();
-        self.inbox.leak();
-        self.in_device.leak();
-    }
-}
-
 /// What came of a meeting.
 #[derive(Debug)]
 pub(super) struct Meeting {
@@ -184,7 +153,7 @@ impl Engine {
     /// Waits for everything enqueued so far.
     fn wait(&self, call: &'static str, until: Until<'_>) -> Result<(), DeviceError> {
         self.done.record(self.stream.handle().cast())?;
-        let mut backoff = Backoff::default();
+        let mut patience = Patience::new();
         loop {
             if self.done.state()? == EventState::Done {
                 return Ok(());
@@ -194,65 +163,8 @@ impl Engine {
             if until.is_over() {
                 return Err(late(call));
             }
-            until.sleep(backoff.pause());
+            patience.rest(until);
         }
-    }
-
-    /// Sends `words` words of this rank's outbox to the root, or gets those of all others there:
-    /// rank `r` begins at word `r * words` of the inbox.
-    fn to_root(
-        mail: &mut Mail,
-        comm: &mut NcclComm,
-        (root, words): (usize, usize),
-        stream: *mut c_void,
-        until: Until<'_>,
-    ) -> Result<(), DeviceError> {
-        let (rank, size) = (comm.rank(), comm.size());
-        if rank != root {
-            copy_to_device(mail.out_device.address(), &mail.out, words, stream.cast())?;
-        }
-        comm.group(until, |transfers| {
-            if rank != root {
-                return transfers.send(mail.out_device.address(), words, root, stream);
-            }
-            (0..size).filter(|&peer| peer != root).try_for_each(|peer| {
-                let place = mail.in_device.address() + (peer * words * WORD) as u64;
-                transfers.recv(place, words, peer, stream)
-            })
-        })?;
-        if rank == root {
-            let from = mail.in_device.address();
-            copy_to_host(&mut mail.inbox, words * size, from, stream.cast())?;
-        }
-        Ok(())
-    }
-
-    /// The way back: from word `r * words` of the root's outbox to the start of rank `r`'s inbox.
-    fn from_root(
-        mail: &mut Mail,
-        comm: &mut NcclComm,
-        (root, words): (usize, usize),
-        stream: *mut c_void,
-        until: Until<'_>,
-    ) -> Result<(), DeviceError> {
-        let (rank, size) = (comm.rank(), comm.size());
-        if rank == root {
-            copy_to_device(mail.out_device.address(), &mail.out, words * size, stream.cast())?;
-        }
-        comm.group(until, |transfers| {
-            if rank != root {
-                return transfers.recv(mail.in_device.address(), words, root, stream);
-            }
-            (0..size).filter(|&peer| peer != root).try_for_each(|peer| {
-                let place = mail.out_device.address() + (peer * words * WORD) as u64;
-                transfers.send(place, words, peer, stream)
-            })
-        })?;
-        if rank != root {
-            let from = mail.in_device.address();
-            copy_to_host(&mut mail.inbox, words, from, stream.cast())?;
-        }
-        Ok(())
     }
 
     /// Every rank's headers at the root, its own included; elsewhere nothing.
@@ -265,7 +177,7 @@ impl Engine {
         let stream = self.stream.handle();
         fill(self.headers.out.as_mut_slice(), 0, &own);
         let shape = (self.root, HEADER);
-        Self::to_root(&mut self.headers, &mut self.comm, shape, stream, until)?;
+        self.headers.carry_up(&mut self.comm, shape, stream, until)?;
         self.wait(call, until)?;
         if self.is_root() {
             let place = self.root * HEADER;
@@ -289,7 +201,7 @@ impl Engine {
             }
         }
         let shape = (self.root, HEADER);
-        Self::from_root(&mut self.headers, &mut self.comm, shape, stream, until)?;
+        self.headers.carry_down(&mut self.comm, shape, stream, until)?;
         self.wait(call, until)?;
         if self.is_root() {
             return Ok(all(rank));
@@ -311,7 +223,7 @@ impl Engine {
             words.copy_from_slice(&request_header(request));
         }
         let shape = (self.root, HEADER);
-        Self::from_root(&mut self.headers, &mut self.comm, shape, stream, until)
+        self.headers.carry_down(&mut self.comm, shape, stream, until)
     }
 
     /// Others: waits for the request of the root.
@@ -334,7 +246,7 @@ impl Engine {
         };
         fill(self.headers.out.as_mut_slice(), 0, &part.header());
         let shape = (root, HEADER);
-        Self::to_root(&mut self.headers, &mut self.comm, shape, stream, until)?;
+        self.headers.carry_up(&mut self.comm, shape, stream, until)?;
         if let Some((address, len)) = vector {
             self.comm.group(until, |transfers| transfers.send(address, len, root, stream))?;
         }
@@ -407,7 +319,8 @@ impl Engine {
         let mut mail = Mail::new(&self.device, words.saturating_mul(size))?;
         pack(own, mail.out.as_mut_slice());
         let shape = (self.root, words);
-        let sent = Self::to_root(&mut mail, &mut self.comm, shape, stream, until)
+        let sent = mail
+            .carry_up(&mut self.comm, shape, stream, until)
             .and_then(|()| self.wait(CALL, until));
         if let Err(error) = sent {
             mail.leak();
@@ -440,7 +353,8 @@ impl Engine {
             }
         }
         let shape = (self.root, words);
-        let sent = Self::from_root(&mut mail, &mut self.comm, shape, stream, until)
+        let sent = mail
+            .carry_down(&mut self.comm, shape, stream, until)
             .and_then(|()| self.wait(CALL, until));
         if let Err(error) = sent {
             mail.leak();
@@ -460,48 +374,6 @@ impl Engine {
     }
 }
 
-fn fill(words: &mut [i64], at: usize, header: &[i64; HEADER]) {
-    words.iter_mut().skip(at).zip(header).for_each(|(to, from)| *to = *from);
-}
-
-fn length_header(length: usize) -> [i64; HEADER] {
-    let mut header = [0; HEADER];
-    header[0] = i64::try_from(length).unwrap_or(i64::MAX);
-    header
-}
-
-fn length_of(header: &[i64]) -> usize {
-    header.first().and_then(|&length| usize::try_from(length).ok()).unwrap_or(0)
-}
-
-fn checked_length(length: usize) -> Result<usize, DeviceError> {
-    if length <= LONGEST_TEXT {
-        return Ok(length);
-    }
-    Err(DeviceError::Call {
-        call: "NCCL meeting",
-        code: 0,
-        message: format!("a rank announced a text of {length} bytes, at most {LONGEST_TEXT} fit"),
-    })
-}
-
-/// Words for a text of `length` bytes, at least one.
-fn words_of(length: usize) -> usize {
-    length.div_ceil(WORD).max(1)
-}
-
-fn pack(text: &[u8], words: &mut [i64]) {
-    for (word, bytes) in words.iter_mut().zip(text.chunks(WORD)) {
-        let mut whole = [0; WORD];
-        whole.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        *word = i64::from_le_bytes(whole);
-    }
-}
-
-fn unpack(words: &[i64], length: usize) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).take(length).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -515,17 +387,5 @@ mod tests {
             assert_eq!(Part::from_header(&part.header()), part);
         }
         assert_eq!(Part::from_header(&[]), Part::Skipped(0));
-    }
-
-    #[test]
-    fn texts_of_any_length_survive_the_packing() {
-        for length in [0, 1, 7, 8, 9, 16, 1000] {
-            let text: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
-            let mut words = vec![0; words_of(length)];
-            pack(&text, &mut words);
-            assert_eq!(unpack(&words, length), text);
-        }
-        assert!(checked_length(LONGEST_TEXT).is_ok());
-        assert!(checked_length(LONGEST_TEXT + 1).is_err());
     }
 }

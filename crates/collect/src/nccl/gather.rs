@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ use crate::stop::{Stop, Until};
 
 /// What the worker gets beyond the caller's deadline to report its own.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long dropping waits for the worker to give the communicator back.
+const DROP_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the host's side of a request may take.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -357,6 +360,7 @@ struct Link {
     engine: Option<Box<Engine>>,
     jobs: Option<SyncSender<Job>>,
     answers: Receiver<Answer>,
+    worker: Option<JoinHandle<()>>,
     stop: Stop,
     out_of_use: Option<String>,
 }
@@ -373,20 +377,31 @@ impl Link {
         let (outbox, answers) = sync_channel::<Answer>(1);
         let stop = Stop::new();
         let (device, worker_stop) = (engine.device().clone(), stop.clone());
-        std::thread::Builder::new().name("deepxtrace-nccl".to_owned()).spawn(move || {
+        let named = std::thread::Builder::new().name("deepxtrace-nccl".to_owned());
+        let worker = named.spawn(move || {
             // NCCL wants the device current and stays out of captures in relaxed mode.
             let _entered = device.enter();
             for job in inbox {
-                let answer = perform(job, &worker_stop);
-                if let Err(lost) = outbox.send(answer) {
-                    // Nobody waits any more, and nothing is under way: an orderly end.
-                    drop(lost);
+                let (answer, broken) = perform(job, &worker_stop);
+                // Where nobody waits any more, the engine is given back here.
+                let heard = outbox.send(answer).is_ok();
+                // Ending a communicator can take long: the caller has its answer by now.
+                if let Some(engine) = broken {
+                    engine.abandon();
+                }
+                if !heard {
                     break;
                 }
             }
         })?;
-        let (engine, jobs) = (Some(engine), Some(jobs));
-        Ok(Self { engine, jobs, answers, stop, out_of_use: None })
+        Ok(Self {
+            engine: Some(engine),
+            jobs: Some(jobs),
+            answers,
+            worker: Some(worker),
+            stop,
+            out_of_use: None,
+        })
     }
 
     fn engine(&self) -> Option<&Engine> {
@@ -456,22 +471,28 @@ impl Drop for Link {
             let _ = jobs.try_send(Job { engine, work: Work::End, deadline });
         }
         self.jobs = None;
+        // A process that ends while NCCL works on a thread of it can crash.
+        let begin = Instant::now();
+        let Some(worker) = self.worker.take() else { return };
+        while !worker.is_finished() && begin.elapsed() < DROP_PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if worker.is_finished() {
+            let _ = worker.join();
+        }
     }
 }
 
-/// Does one job on the worker thread.
-fn perform(job: Job, stop: &Stop) -> Answer {
+/// Does one job on the worker thread. An engine that failed comes apart from the answer.
+fn perform(job: Job, stop: &Stop) -> (Answer, Option<Box<Engine>>) {
     let Job { mut engine, work, deadline } = job;
     if matches!(work, Work::End) {
-        return (None, Ok(Done::Nothing));
+        return ((None, Ok(Done::Nothing)), None);
     }
     let until = Until::after(deadline.saturating_duration_since(Instant::now()), stop);
     match attempt(&mut engine, work, until) {
-        Ok(done) => (Some(engine), Ok(done)),
-        Err(error) => {
-            engine.abandon();
-            (None, Err(error))
-        }
+        Ok(done) => ((Some(engine), Ok(done)), None),
+        Err(error) => ((None, Err(error)), Some(engine)),
     }
 }
 

@@ -9,6 +9,7 @@ mod comm;
 mod engine;
 mod gather;
 mod library;
+mod mail;
 
 pub use comm::{NcclComm, NcclUniqueId};
 pub use gather::NcclGroup;

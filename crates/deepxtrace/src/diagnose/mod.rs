@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deepxtrace_collect::{
-    Background, Collector, CounterMemory, DeviceError, EveryInterval, EverySteps, Group,
-    Membership, Schedule, SkipReason, Status, Stop, Trigger, Until, Uuid,
+    Background, Collector, CounterMemory, DeviceError, EveryInterval, EverySteps, GatherError,
+    Group, Membership, Schedule, SkipReason, Status, Stop, Trigger, Until, Uuid,
 };
 use deepxtrace_counters::{Layout, LlLayout, Topology};
 use deepxtrace_normal::WindowDiagnosis;
@@ -401,9 +401,16 @@ impl Synchronous {
                 }
             })
         };
-        result.map_err(|error| {
-            session.failed(error.to_string());
-            error.into()
-        })
+        match result {
+            // All ranks capture at this step: none of them has sent anything.
+            Err(GatherError::Capturing) => {
+                session.capturing();
+                Ok(SyncStep::Skipped(SkipReason::Capturing))
+            }
+            result => result.map_err(|error| {
+                session.failed(error.to_string());
+                error.into()
+            }),
+        }
     }
 }

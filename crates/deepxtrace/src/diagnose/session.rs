@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deepxtrace_collect::{Answered, Event, Gather, Gathered, Membership, Round, Status, Uuid};
+use deepxtrace_collect::{
+    Answered, Event, Gather, Gathered, Membership, Round, SkipReason, Status, Uuid,
+};
 use deepxtrace_counters::{LlPhase, LlWindows, Snapshot, Step, Topology, Windows};
 use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy};
 use deepxtrace_normal::{Diagnoser, Policy, PolicyError, WindowDiagnosis, WindowState};
@@ -171,6 +173,11 @@ impl Session {
         self.teller.count(|health| health.rounds += 1);
         let status = answered.skipped.map_or(Status::Ok, Status::Skipped);
         self.skipped(Some(status), answered.device_error.map(|error| error.to_string()));
+    }
+
+    /// The step was skipped on all ranks, because they capture their streams.
+    pub(super) fn capturing(&mut self) {
+        self.skipped(Some(Status::Skipped(SkipReason::Capturing)), None);
     }
 
     pub(super) fn failed(&mut self, reason: String) {
