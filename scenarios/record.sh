@@ -10,15 +10,16 @@ export DEEPXTRACE_HEARTBEAT_S=2 HANG_S=8 OMP_NUM_THREADS=2
 
 # record NAME: one scenario to its end, at most 45 s. The hang lasts 8 s, the timeouts are 3 s.
 record() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS more=
+  [ "$name" = handle ] && more=--wrap-dlsym
   timeout -k 3 45 "$bin/deepxtrace" nccl run --out "$out" --run-id "real-$name" \
-    --collective-timeout 3 --scan-interval 1 -- \
+    --collective-timeout 3 --scan-interval 1 $more -- \
     python3 "$here/launch.py" 35 "$here/scenario.py" "$name" >"$out/$name.log" 2>&1
   echo "$name rc=$? $((SECONDS - start)) s: $(tail -n 1 "$out/$name.log")"
 }
 
 names=${NAMES:-healthy split api count datatype root reduction missing delayed skipped extra \
-  opposite loader lone_send p2p_count premul graph killed}
+  opposite loader lone_send p2p_count premul graph killed shim handle}
 running=0
 for name in $names; do
   record "$name" &

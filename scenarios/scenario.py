@@ -229,7 +229,7 @@ def p2p_count():
 
 def premul():
     begin()
-    from torch.distributed.distributed_c10d import _make_nccl_premul_sum
+    from torch._C._distributed_c10d import _make_nccl_premul_sum
 
     for step in range(10):
         dist.all_reduce(tensor(), op=_make_nccl_premul_sum(0.5 + RANK))
@@ -275,11 +275,56 @@ def killed():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def by_ctypes(path):
+    """The way vLLM and SGLang call NCCL: every function by name from a handle."""
+    import ctypes
+
+    class UniqueId(ctypes.Structure):
+        _fields_ = [("internal", ctypes.c_byte * 128)]
+
+    torch.cuda.set_device(DEVICE)
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, 2, RANK == 0)
+    nccl = ctypes.CDLL(path)
+    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+    nccl.ncclCommInitRank.argtypes = [ctypes.POINTER(pointer), number, UniqueId, number]
+    nccl.ncclAllReduce.argtypes = [pointer, pointer, size, number, number, pointer, pointer]
+    nccl.ncclCommDestroy.argtypes = [pointer]
+    unique, comm = UniqueId(), pointer()
+    if RANK == 0:
+        assert nccl.ncclGetUniqueId(ctypes.byref(unique)) == 0
+        store.set("id", bytes(unique))
+    unique = UniqueId.from_buffer_copy(store.get("id"))
+    assert nccl.ncclCommInitRank(ctypes.byref(comm), 2, unique, RANK) == 0
+    value = tensor()
+    stream = torch.cuda.current_stream().cuda_stream
+    for _ in range(5):
+        where = value.data_ptr()
+        assert nccl.ncclGroupStart() == 0
+        assert nccl.ncclAllReduce(where, where, value.numel(), 7, 0, comm, stream) == 0
+        assert nccl.ncclGroupEnd() == 0
+    finish()
+    assert value[0].item() == 32
+    assert nccl.ncclCommDestroy(comm) == 0
+
+
+def shim():
+    """`deepxtrace nccl run` names the probe as the library to load."""
+    by_ctypes(os.environ["VLLM_NCCL_SO_PATH"])
+
+
+def handle():
+    """The library itself, by handle: recorded with `deepxtrace nccl run --wrap-dlsym`."""
+    with open("/proc/self/maps") as maps:
+        by_ctypes(next(line.split()[-1] for line in maps if "libnccl.so.2" in line))
+
+
 SCENARIOS = {
     function.__name__: function
     for function in (
         healthy, split, api, count, datatype, root, reduction, missing, delayed, skipped, extra,
-        opposite, loader, lone_send, p2p_count, premul, graph, killed,
+        opposite, loader, lone_send, p2p_count, premul, graph, killed, shim,
+        handle,
     )
 }
 

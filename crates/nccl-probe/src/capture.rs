@@ -14,9 +14,13 @@ const ACTIVE: u32 = 1;
 
 static QUERY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Variable that says not to ask: for jobs without graphs, for which each call counts.
+pub const VARIABLE: &str = "DEEPXTRACE_CAPTURE_QUERY";
+
 /// Looks for the driver. It is never loaded by this: whoever creates a communicator has it.
 pub fn look_for_driver() {
-    if QUERY.load(Relaxed).is_null() {
+    let wanted = || std::env::var_os(VARIABLE).is_none_or(|value| value != "0");
+    if QUERY.load(Relaxed).is_null() && wanted() {
         let driver = loaded(c"libcuda.so.1");
         if !driver.is_null() {
             QUERY.store(find(driver, c"cuStreamIsCapturing"), Relaxed);

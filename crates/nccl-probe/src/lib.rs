@@ -21,6 +21,7 @@
 //! | `DEEPXTRACE_RING_CALLS` | calls that a thread's ring holds (131072) |
 //! | `DEEPXTRACE_RING_DIR` | memory file system for the rings (`/dev/shm`) |
 //! | `DEEPXTRACE_NCCL_LIBRARY` | the NCCL behind this library where a program is told to load this one |
+//! | `DEEPXTRACE_CAPTURE_QUERY` | `0`: the driver is not asked whether a stream is capturing a graph |
 //! | `DEEPXTRACE_WRAP_DLSYM` | `1`: functions looked up by `dlsym` on a handle are recorded too |
 //!
 //! The first three may also be named `FLAGSCALE_TRACE_DIR`, `FLAGSCALE_TRACE_RUN_ID` and

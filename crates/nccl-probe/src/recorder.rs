@@ -46,6 +46,8 @@ pub struct Recorder {
     writer: RefCell<Option<Writer>>,
     group: Cell<u64>,
     group_ops: Cell<u32>,
+    /// What the driver said of a stream in the group that is open.
+    captured: Cell<Option<(Stream, bool)>>,
 }
 
 /// Gives a thread's ring back when the thread ends.
@@ -101,6 +103,7 @@ fn attach(local: &Local) -> Option<&Recorder> {
             writer: RefCell::new(writer.ok()),
             group: Cell::new(0),
             group_ops: Cell::new(0),
+            captured: Cell::new(None),
         };
         Some(Box::into_raw(Box::new(recorder)).cast_const())
     });
@@ -117,6 +120,24 @@ impl Recorder {
     pub fn open_group(&self) {
         self.group.set(self.session.groups.fetch_add(1, Relaxed) + 1);
         self.group_ops.set(0);
+        self.captured.set(None);
+    }
+
+    /// Whether calls on this stream go into a graph. Asked once in a group: the calls of a group are
+    /// launched together.
+    #[inline]
+    fn is_captured(&self, local: &Local, stream: Stream) -> bool {
+        if local.depth.get() == 0 {
+            return is_capturing(stream);
+        }
+        match self.captured.get() {
+            Some((asked, captured)) if asked == stream => captured,
+            _ => {
+                let captured = is_capturing(stream);
+                self.captured.set(Some((stream, captured)));
+                captured
+            }
+        }
     }
 
     /// Number of the group that the thread is in, and the next place in it.
@@ -143,7 +164,7 @@ impl Recorder {
         let class = shape.api.class();
         if let Some(stream) = shape.stream {
             call.stream = stream as u64;
-            call.flags = if is_capturing(stream) { flag::CAPTURED } else { 0 };
+            call.flags = if self.is_captured(local, stream) { flag::CAPTURED } else { 0 };
         }
         call.count = shape.count as u64;
         call.datatype = shape.datatype;

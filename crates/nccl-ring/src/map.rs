@@ -190,3 +190,27 @@ pub fn effective_user() -> u32 {
     // SAFETY: cannot fail and touches no memory.
     unsafe { libc::geteuid() }
 }
+
+/// Asks the processor to fetch the line of a word that will be written.
+#[inline]
+pub(crate) fn prefetch_for_writing(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint on a valid address; it changes nothing, and does nothing on processors that do
+    // not know it.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{0}]",
+            in(reg) word,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            "prfm pstl1keep, [{0}]",
+            in(reg) word,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+}

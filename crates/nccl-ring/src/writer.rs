@@ -7,7 +7,7 @@ use crate::api::Api;
 use crate::layout::{
     MAX_EXCLUDED, RANKS_PER_SLOT, RING_HEADER_BYTES, SLOT_WORDS, flag, kind, pair, ring, slot,
 };
-use crate::map::Map;
+use crate::map::{Map, prefetch_for_writing};
 use crate::record::excluded_place;
 
 /// Events that a call gives: its enter and its exit.
@@ -163,6 +163,7 @@ impl Writer {
         words[slot::RESULT].store(pair(result, 0), Relaxed);
         words[slot::EXIT_MEMBERS].store(pair(members.0, members.1), Relaxed);
         words[slot::EXIT].store(exit_ns.max(1), Release);
+        self.prefetch_next();
     }
 
     /// Marks the call begun last as one whose communicator does not exist yet when it returns. Its
@@ -205,6 +206,16 @@ impl Writer {
     fn publish(&mut self, slots: u64) {
         self.head += slots;
         self.word(ring::HEAD).store(self.head, Release);
+    }
+
+    /// Has the next slot fetched while the library is at work: a record is then written to lines
+    /// that are there, though the ring is larger than the caches.
+    #[inline]
+    fn prefetch_next(&self) {
+        if let Some(words) = self.slot(self.head) {
+            prefetch_for_writing(&words[0]);
+            prefetch_for_writing(&words[SLOT_WORDS / 2]);
+        }
     }
 }
 
