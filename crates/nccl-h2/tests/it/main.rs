@@ -7,4 +7,5 @@ mod fr;
 #[cfg(feature = "ras")]
 mod ras;
 mod real;
+mod real_probe;
 mod support;
