@@ -2,71 +2,107 @@
 
 use deepxtrace_counters::Topology;
 
-use crate::class::{Class, INTER, INTRA};
+use crate::class::{self, Class, INTER, INTRA};
 use crate::family::{FLOOR, MEDIAN_ERROR};
 use crate::outlier::Place;
+use crate::parallel;
 use crate::policy::MIN_SCORE;
 use crate::select::{self, LeaveOneOut, Many, Pool};
 
 /// Fewest valid cells of a block that is its own reference, and that is judged.
 const MIN_CELLS: u32 = 9;
 
-/// Median and number of the valid cells of each block, `[source node, destination node]`.
+/// The blocks `[source node, destination node]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     topology: Topology,
-    medians: Vec<f64>,
-    cells: Vec<u32>,
+    blocks: Vec<Block>,
+}
+
+/// Median and number of the valid cells of one block.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// NaN without cells.
+    median: f64,
+    cells: u32,
+}
+
+impl Block {
+    const EMPTY: Self = Self { median: f64::NAN, cells: 0 };
 }
 
 impl Blocks {
     pub(crate) fn new(topology: Topology) -> Self {
-        let blocks = topology.nodes() * topology.nodes();
-        Self { topology, medians: vec![f64::NAN; blocks], cells: vec![0; blocks] }
+        Self { topology, blocks: vec![Block::EMPTY; topology.nodes() * topology.nodes()] }
+    }
+
+    /// Begins anew: no block has cells.
+    pub(crate) fn clear(&mut self) {
+        self.blocks.fill(Block::EMPTY);
     }
 
     /// Replaces every cost by the logarithm of its ratio to its reference: the median of its block,
     /// or of its class where the block is too small.
     pub(crate) fn reference(&mut self, classes: &mut [Class; 2], pool: &mut Pool) {
-        let topology = self.topology;
-        let nodes = topology.nodes();
-        let mut small = [false; 2];
-        for (at, (median, cells)) in self.medians.iter_mut().zip(&mut self.cells).enumerate() {
-            let (src, dst) = (at / nodes, at % nodes);
-            let class = &classes[class_of(src, dst)];
-            pool.clear();
-            for rank in topology.ranks_of(src) {
-                class.gather(rank, class.columns(topology, dst), pool);
-            }
-            *cells = u32::try_from(pool.len()).unwrap_or(u32::MAX);
-            *median = class.cost(select::middle(pool.values())).unwrap_or(f64::NAN);
-            small[class_of(src, dst)] |= (1..MIN_CELLS).contains(cells);
-        }
-        let mut stand_in = [f64::NAN; 2];
-        for (class, stand_in) in classes
-            .iter()
-            .zip(&mut stand_in)
-            .zip(small)
-            .filter_map(|((class, stand_in), small)| small.then_some((class, stand_in)))
-        {
+        self.clear();
+        for (index, class) in classes.iter_mut().enumerate().filter(|(_, class)| class.width > 0) {
+            self.medians(index, class, pool);
+            let small = self.of_class(index).any(|block| (1..MIN_CELLS).contains(&block.cells));
             let all = Many::new([&class.values, &[]], class.cells, |value| value);
-            *stand_in = class.cost(all.middle(pool)).unwrap_or(f64::NAN);
+            let middle = if small { all.middle(pool) } else { None };
+            let stand_in = class::cost(middle, class.logarithms).unwrap_or(f64::NAN);
+            self.divide(index, class, stand_in);
         }
-        for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
-            let (src, dst) = (at / nodes, at % nodes);
-            let class = &mut classes[class_of(src, dst)];
-            let reference = if cells < MIN_CELLS { stand_in[class_of(src, dst)] } else { median };
-            let columns = class.columns(topology, dst);
-            for rank in topology.ranks_of(src) {
-                let row = &mut class.values[rank * class.width..][columns.clone()];
-                if class.logarithms {
+    }
+
+    /// Takes the medians of the blocks of one class, the blocks of a source node together.
+    fn medians(&mut self, index: usize, class: &mut Class, pool: &mut Pool) {
+        let (topology, logarithms, width) = (self.topology, class.logarithms, class.width);
+        let node_size = topology.ranks_per_node().min(topology.ep_size());
+        let (values, rows) = class.split();
+        let slots = (&mut self.blocks[..], topology.nodes());
+        let scratch = (pool, || Pool::new(node_size * node_size));
+        parallel::pieces(values, node_size * width, slots, scratch, |src, band, blocks, pool| {
+            for (dst, block) in blocks.iter_mut().enumerate() {
+                if class_of(src, dst) != index {
+                    continue;
+                }
+                pool.clear();
+                let columns = class::columns(topology, index, dst);
+                for (row, known) in band.chunks_exact(width).zip(&rows[src * node_size..]) {
+                    known.gather(row, columns.clone(), pool);
+                }
+                block.cells = u32::try_from(pool.len()).unwrap_or(u32::MAX);
+                let middle = select::middle(pool.values());
+                block.median = class::cost(middle, logarithms).unwrap_or(f64::NAN);
+            }
+        });
+    }
+
+    /// Takes the logarithms of the ratios of one class to the references.
+    fn divide(&self, index: usize, class: &mut Class, stand_in: f64) {
+        let (topology, blocks) = (self.topology, &self.blocks);
+        let (logarithms, width) = (class.logarithms, class.width);
+        parallel::each(&mut class.values, width, |rank, row| {
+            let src = topology.node(rank);
+            for dst in (0..topology.nodes()).filter(|&dst| class_of(src, dst) == index) {
+                let Block { median, cells } = blocks[src * topology.nodes() + dst];
+                let reference = if cells < MIN_CELLS { stand_in } else { median };
+                let part = &mut row[class::columns(topology, index, dst)];
+                if logarithms {
                     let reference = reference.ln();
-                    row.iter_mut().for_each(|value| *value -= reference);
+                    part.iter_mut().for_each(|value| *value -= reference);
                 } else {
-                    row.iter_mut().for_each(|value| *value = (*value / reference).ln());
+                    part.iter_mut().for_each(|value| *value = (*value / reference).ln());
                 }
             }
-        }
+        });
+    }
+
+    fn of_class(&self, index: usize) -> impl Iterator<Item = &Block> {
+        let nodes = self.topology.nodes();
+        let blocks = self.blocks.iter().enumerate();
+        blocks.filter(move |(at, _)| class_of(at / nodes, at % nodes) == index).map(|(_, b)| b)
     }
 
     /// Calls `found` with place, ratio and score of every block that stands out among the other
@@ -79,16 +115,14 @@ impl Blocks {
         mut found: impl FnMut(Place, f64, f64),
     ) {
         let nodes = self.topology.nodes();
-        let others = [INTRA, INTER].map(|class| {
+        let others = [INTRA, INTER].map(|index| {
             pool.clear();
-            for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
-                if class_of(at / nodes, at % nodes) == class && cells >= MIN_CELLS {
-                    pool.push(median);
-                }
+            for block in self.of_class(index).filter(|block| block.cells >= MIN_CELLS) {
+                pool.push(block.median);
             }
             LeaveOneOut::new(pool.values())
         });
-        for (at, (&median, &cells)) in self.medians.iter().zip(&self.cells).enumerate() {
+        for (at, &Block { median, cells }) in self.blocks.iter().enumerate() {
             let (src_node, dst_node) = (at / nodes, at % nodes);
             let Some(others) = others[class_of(src_node, dst_node)] else { continue };
             if cells < MIN_CELLS {
@@ -108,7 +142,7 @@ impl Blocks {
     /// The mean of the blocks' medians, weighted by cells; `None` without cells.
     pub(crate) fn scalar(&self) -> Option<f64> {
         let (mut sum, mut total) = (0.0, 0.0);
-        for (&median, &cells) in self.medians.iter().zip(&self.cells) {
+        for &Block { median, cells } in &self.blocks {
             if cells > 0 {
                 sum += median * f64::from(cells);
                 total += f64::from(cells);

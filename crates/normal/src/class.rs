@@ -17,7 +17,6 @@ pub(crate) const INTER: usize = 1;
 /// the first rank of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Class {
-    index: usize,
     pub(crate) width: usize,
     pub(crate) values: Vec<f64>,
     pub(crate) loads: Vec<f64>,
@@ -25,14 +24,38 @@ pub(crate) struct Class {
     pub(crate) cells: usize,
     /// Whether the values are logarithms of costs.
     pub(crate) logarithms: bool,
-    /// The two parts of each row that hold every cell of the class, and whether all are valid.
-    rows: Vec<([Range<usize>; 2], bool)>,
+    rows: Vec<Row>,
+}
+
+/// What is known of a row of a class.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    /// The two parts of it that hold every cell of the class.
+    parts: [Range<usize>; 2],
+    /// Whether all of these are valid.
+    full: bool,
+}
+
+impl Row {
+    /// Adds the valid cells in some columns of the row to the pool.
+    #[inline]
+    pub(crate) fn gather(&self, row: &[f64], columns: Range<usize>, pool: &mut Pool) {
+        if self.full {
+            // What lies between the parts, or behind them on a short last node, is not there.
+            for part in &self.parts {
+                let start = columns.start.clamp(part.start, part.end);
+                pool.add_all(&row[start..columns.end.clamp(start, part.end)]);
+            }
+        } else {
+            pool.add(&row[columns]);
+        }
+    }
 }
 
 impl Class {
     pub(crate) fn intra(topology: Topology) -> Self {
         let width = topology.ranks_per_node().min(topology.ep_size());
-        Self::new(topology, INTRA, width, |rank| {
+        Self::new(topology, width, |rank| {
             let own = topology.ranks_of(topology.node(rank));
             let diagonal = rank - own.start;
             [0..diagonal, diagonal + 1..own.len()]
@@ -42,28 +65,22 @@ impl Class {
     /// Has no cells, and no width, on one node.
     pub(crate) fn inter(topology: Topology) -> Self {
         let width = if topology.nodes() > 1 { topology.ep_size() } else { 0 };
-        Self::new(topology, INTER, width, |rank| {
+        Self::new(topology, width, |rank| {
             let own = topology.ranks_of(topology.node(rank));
             if width == 0 { [0..0, 0..0] } else { [0..own.start, own.end..width] }
         })
     }
 
-    fn new(
-        topology: Topology,
-        index: usize,
-        width: usize,
-        parts: impl Fn(usize) -> [Range<usize>; 2],
-    ) -> Self {
+    fn new(topology: Topology, width: usize, parts: impl Fn(usize) -> [Range<usize>; 2]) -> Self {
         let ranks = topology.ep_size();
         let nothing = vec![f64::NAN; ranks * width];
         Self {
-            index,
             width,
             values: nothing.clone(),
             loads: nothing,
             cells: 0,
             logarithms: false,
-            rows: (0..ranks).map(|rank| (parts(rank), false)).collect(),
+            rows: (0..ranks).map(|rank| Row { parts: parts(rank), full: false }).collect(),
         }
     }
 
@@ -78,7 +95,7 @@ impl Class {
     ) {
         let row = rank * self.width..(rank + 1) * self.width;
         let (values, loads) = (&mut self.values[row.clone()], &mut self.loads[row]);
-        let (parts, full) = &mut self.rows[rank];
+        let Row { parts, full } = &mut self.rows[rank];
         let (mut valid, mut all) = (0, 0);
         for columns in parts {
             all += columns.len();
@@ -93,32 +110,16 @@ impl Class {
         self.cells += valid;
     }
 
-    /// The columns of the destinations on `node`, in a row of the class that has cells there.
-    pub(crate) fn columns(&self, topology: Topology, node: usize) -> Range<usize> {
-        let ranks = topology.ranks_of(node);
-        if self.index == INTRA { 0..ranks.len() } else { ranks }
+    /// The values, and what is known of their rows.
+    pub(crate) fn split(&mut self) -> (&mut [f64], &[Row]) {
+        (&mut self.values, &self.rows)
     }
+}
 
-    /// Adds the valid cells in some columns of a row to the pool.
-    #[inline]
-    pub(crate) fn gather(&self, rank: usize, columns: Range<usize>, pool: &mut Pool) {
-        let row = &self.values[rank * self.width..(rank + 1) * self.width];
-        let ([before, after], full) = &self.rows[rank];
-        if *full {
-            // What lies between the parts, or behind them on a short last node, is not there.
-            for part in [before, after] {
-                let start = columns.start.clamp(part.start, part.end);
-                pool.add_all(&row[start..columns.end.clamp(start, part.end)]);
-            }
-        } else {
-            pool.add(&row[columns]);
-        }
-    }
-
-    /// The mean of two middle values, as costs.
-    pub(crate) fn cost(&self, middle: Option<(f64, f64)>) -> Option<f64> {
-        cost(middle, self.logarithms)
-    }
+/// The columns of the destinations on `node`, in a row of the class `index` that has cells there.
+pub(crate) fn columns(topology: Topology, index: usize, node: usize) -> Range<usize> {
+    let ranks = topology.ranks_of(node);
+    if index == INTRA { 0..ranks.len() } else { ranks }
 }
 
 /// The mean of two middle costs, which may be given as logarithms.

@@ -11,18 +11,11 @@ pub(crate) struct Columns {
     lines: Vec<f64>,
     len: [usize; COLUMNS],
     height: usize,
-    /// What to take away from each column.
-    pub(crate) effects: Vec<f64>,
 }
 
 impl Columns {
     pub(crate) fn new(height: usize) -> Self {
-        Self {
-            lines: vec![0.0; COLUMNS * height],
-            len: [0; COLUMNS],
-            height,
-            effects: Vec::with_capacity(height),
-        }
+        Self { lines: vec![0.0; COLUMNS * height], len: [0; COLUMNS], height }
     }
 
     pub(crate) fn gather(&mut self, rows: &[f64], width: usize, columns: Range<usize>) {

@@ -19,74 +19,135 @@ struct Solved<'a> {
     outliers: &'a [Outlier],
 }
 
-/// Diagnoses a matrix with intra-node and inter-node cells.
-pub(crate) fn diagnose_dense(
-    solver: &mut DenseSolver,
-    history: &mut History,
+/// A probe whose matrix has intra-node and inter-node cells.
+#[derive(Debug, Clone)]
+pub(crate) struct DenseProbe {
     probe: CompletionProbe,
-    window: &Window,
-    policy: &Policy,
-    report: &mut ProbeReport,
-) {
-    let (delta, valid) = (window.completion(probe), window.valid());
+    history: History,
+    /// By rank, whether data reached it slowly in the last window.
+    slow: Vec<bool>,
+}
+
+impl DenseProbe {
+    pub(crate) fn new(topology: Topology, probe: CompletionProbe) -> Self {
+        Self { probe, history: History::default(), slow: vec![false; topology.ep_size()] }
+    }
+
+    pub(crate) fn forget_history(&mut self) {
+        self.history = History::default();
+    }
+
+    /// Whether data reached `rank` slowly in the last window: reason enough to be late.
+    pub(crate) fn was_slow_for(&self, rank: usize) -> bool {
+        self.slow.get(rank).copied().unwrap_or(false)
+    }
+
+    /// Fills the report. The solver may have worked for another probe before.
+    pub(crate) fn diagnose(
+        &mut self,
+        solver: &mut DenseSolver,
+        window: &Window,
+        policy: &Policy,
+        report: &mut ProbeReport,
+    ) {
+        let cells = fill(solver, window, self.probe);
+        let load =
+            if policy.load_adjust { solver.adjust_load(self.history.x0()) } else { [None; 2] };
+        let side = match self.probe {
+            CompletionProbe::CombineLogicalRecv => RailSide::Destination,
+            _ => RailSide::Source,
+        };
+        solver.solve(thresholds(policy), Some(side));
+        self.slow.copy_from_slice(solver.slow_columns());
+        let Some(scalar) = solver.scalar().filter(|_| cells >= dense::MIN_CELLS) else { return };
+        let cost = &window.completion(self.probe).cost;
+        let excess = |place: Option<Place>, ratio: f64| {
+            let weight = |s, d| cost[[s, d]] as f64 * (1.0 - 1.0 / ratio);
+            match place {
+                Some(place) => solver.sum_over(place, weight),
+                None => solver.sum_over_all(weight),
+            }
+        };
+        let solved = Solved { scalar, load, outliers: solver.outliers() };
+        conclude(&solved, &mut self.history, policy, excess, dense_finding, report);
+        mark_slow(window.topology(), self.probe, &report.findings, &mut self.slow);
+    }
+}
+
+/// Fills the solver from one probe of a window; returns the number of valid cells.
+fn fill(solver: &mut DenseSolver, window: &Window, probe: CompletionProbe) -> usize {
+    let valid = window.valid();
     // Borrowed as they are, unless somebody gave a window another memory order.
-    let (cost, samples, tokens) = standard(delta);
+    let (cost, samples, tokens) = standard(window.completion(probe));
     let (Some(cost), Some(samples), Some(tokens)) =
         (cost.as_slice(), samples.as_slice(), tokens.as_slice())
     else {
-        return;
+        return 0;
     };
     let n = window.topology().ep_size();
-    let cells = solver.fill(|source, destination| {
+    solver.fill(|source, destination| {
         let at = source * n + destination;
         let there = valid[source] && valid[destination];
         if there { cell(cost[at], samples[at], tokens[at]) } else { (f64::NAN, f64::NAN) }
-    });
-    let load = if policy.load_adjust { solver.adjust_load(history.x0()) } else { [None; 2] };
-    let side = match probe {
-        CompletionProbe::CombineLogicalRecv => RailSide::Destination,
-        _ => RailSide::Source,
-    };
-    solver.solve(thresholds(policy), Some(side));
-    let Some(scalar) = solver.scalar().filter(|_| cells >= dense::MIN_CELLS) else { return };
-    let excess = |place: Option<Place>, ratio: f64| {
-        let weight = |s, d| delta.cost[[s, d]] as f64 * (1.0 - 1.0 / ratio);
-        match place {
-            Some(place) => solver.sum_over(place, weight),
-            None => solver.sum_over_all(weight),
-        }
-    };
-    let solved = Solved { scalar, load, outliers: solver.outliers() };
-    conclude(&solved, history, policy, excess, dense_finding, report);
+    })
 }
 
-/// Diagnoses the edges between gateways.
-pub(crate) fn diagnose_gateway(
-    solver: &mut GatewaySolver,
-    history: &mut History,
-    window: &Window,
-    policy: &Policy,
-    report: &mut ProbeReport,
-) {
-    let topology = window.topology();
-    if topology.nodes() == 1 {
-        report.status = ProbeStatus::NotApplicable;
-        return;
-    }
-    let delta = window.completion(CompletionProbe::DispatchRdmaRecv);
-    fill_gateway(solver, topology, delta, window.valid());
-    let load = if policy.load_adjust { solver.adjust_load(history.x0()[0]) } else { None };
-    solver.solve(thresholds(policy));
-    let Some(scalar) = solver.scalar() else { return };
-    let excess = |place: Option<Place>, ratio: f64| {
-        let weight = |s, d| delta.cost[[s, d]] as f64 * (1.0 - 1.0 / ratio);
-        match place {
-            Some(place) => solver.sum_over(place, weight),
-            None => solver.sum_over_all(weight),
+/// Marks in `slow`, by rank, where the findings of a dense probe say that data reached a node or
+/// rank slowly: a block into the node, or a rail of combine into the rank.
+fn mark_slow(topology: Topology, probe: CompletionProbe, findings: &[Finding], slow: &mut [bool]) {
+    for finding in findings {
+        match *finding {
+            Finding::NodeBlock { dst_node, .. } => slow[topology.ranks_of(dst_node)].fill(true),
+            Finding::Rail { local_index, dst_node, .. }
+                if probe == CompletionProbe::CombineLogicalRecv =>
+            {
+                slow[topology.ranks_of(dst_node).start + local_index] = true;
+            }
+            _ => {}
         }
-    };
-    let solved = Solved { scalar, load: [load, None], outliers: solver.outliers() };
-    conclude(&solved, history, policy, excess, gateway_finding, report);
+    }
+}
+
+/// The probe whose matrix has the edges between gateways.
+#[derive(Debug, Clone)]
+pub(crate) struct GatewayProbe {
+    solver: GatewaySolver,
+    history: History,
+}
+
+impl GatewayProbe {
+    pub(crate) fn new(topology: Topology) -> Self {
+        Self { solver: GatewaySolver::new(topology), history: History::default() }
+    }
+
+    pub(crate) fn forget_history(&mut self) {
+        self.history = History::default();
+    }
+
+    /// Fills the report.
+    pub(crate) fn diagnose(&mut self, window: &Window, policy: &Policy, report: &mut ProbeReport) {
+        let topology = window.topology();
+        if topology.nodes() == 1 {
+            report.status = ProbeStatus::NotApplicable;
+            return;
+        }
+        let solver = &mut self.solver;
+        let delta = window.completion(CompletionProbe::DispatchRdmaRecv);
+        fill_gateway(solver, topology, delta, window.valid());
+        let x0 = self.history.x0()[0];
+        let load = if policy.load_adjust { solver.adjust_load(x0) } else { None };
+        solver.solve(thresholds(policy));
+        let Some(scalar) = solver.scalar() else { return };
+        let excess = |place: Option<Place>, ratio: f64| {
+            let weight = |s, d| delta.cost[[s, d]] as f64 * (1.0 - 1.0 / ratio);
+            match place {
+                Some(place) => solver.sum_over(place, weight),
+                None => solver.sum_over_all(weight),
+            }
+        };
+        let solved = Solved { scalar, load: [load, None], outliers: solver.outliers() };
+        conclude(&solved, &mut self.history, policy, excess, gateway_finding, report);
+    }
 }
 
 /// Cells of the gateway matrix that are looked at together.

@@ -19,25 +19,6 @@ fn upstream(probe: NotifyProbe) -> CompletionProbe {
     }
 }
 
-/// Marks in `slow`, by rank, where the findings of a dense probe say that data reached a node or
-/// rank slowly: a block into the node, or a rail of combine into the rank.
-pub(crate) fn mark_slow(
-    topology: Topology,
-    probe: CompletionProbe,
-    findings: &[Finding],
-    slow: &mut [bool],
-) {
-    for finding in findings {
-        match *finding {
-            Finding::NodeBlock { dst_node, .. } => slow[topology.ranks_of(dst_node)].fill(true),
-            Finding::Rail { local_index, dst_node, .. } if probe == CombineLogicalRecv => {
-                slow[topology.ranks_of(dst_node).start + local_index] = true;
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Marks the late ranks that the stage before explains. `slow` says whether it was slow for a rank.
 pub(crate) fn explain(reports: &mut ProbeReports, slow: impl Fn(CompletionProbe, usize) -> bool) {
     for probe in NotifyProbe::ALL {

@@ -11,6 +11,7 @@ use crate::columns::{COLUMNS, Columns};
 use crate::family::{self, Family, MAD_TO_SIGMA};
 use crate::load;
 use crate::outlier::{Axes, Outlier, Place, RailSide, Thresholds};
+use crate::parallel;
 use crate::residual::Residuals;
 use crate::select::{self, Many, Pool};
 
@@ -37,6 +38,8 @@ pub struct DenseSolver {
     rail_side: RailSide,
     axes: Axes,
     columns: Columns,
+    /// What is taken away from each column.
+    effects: Vec<f64>,
     pool: Pool,
     sigma: f64,
     slow_columns: Vec<bool>,
@@ -60,6 +63,7 @@ impl DenseSolver {
             rail_side: RailSide::Source,
             axes: Axes::new(n),
             columns: Columns::new(n),
+            effects: Vec::with_capacity(n),
             pool: Pool::new(n * (n + node_size)),
             sigma: 0.0,
             slow_columns: vec![false; n],
@@ -104,6 +108,7 @@ impl DenseSolver {
         self.outliers.clear();
         self.slow_columns.fill(false);
         if self.classes.iter().map(|class| class.cells).sum::<usize>() < MIN_CELLS {
+            self.blocks.clear();
             return &self.outliers;
         }
         self.blocks.reference(&mut self.classes, &mut self.pool);
@@ -205,16 +210,18 @@ impl DenseSolver {
             if class.width == 0 {
                 continue;
             }
-            for rank in 0..self.topology.ep_size() {
-                let row = rank * class.width..(rank + 1) * class.width;
-                class.values[row.clone()].iter_mut().for_each(|value| *value -= centre);
-                self.pool.clear();
-                class.gather(rank, 0..class.width, &mut self.pool);
-                if let Some(effect) = family::effect(self.pool.values()) {
-                    self.axis.set(rank, effect, self.pool.len());
-                    class.values[row].iter_mut().for_each(|value| *value -= effect);
+            let width = class.width;
+            let (values, rows) = class.split();
+            let slots = (self.axis.groups(), 1);
+            let scratch = (&mut self.pool, || Pool::new(width));
+            parallel::pieces(values, width, slots, scratch, |rank, row, group, pool| {
+                row.iter_mut().for_each(|value| *value -= centre);
+                pool.clear();
+                rows[rank].gather(row, 0..width, pool);
+                if let Some(effect) = group[0].take(pool.values()) {
+                    row.iter_mut().for_each(|value| *value -= effect);
                 }
-            }
+            });
             self.axis.judge(self.sigma, min_ratio, |rank, ratio, score| {
                 self.axes.add(rank, index, ratio, score);
             });
@@ -255,26 +262,24 @@ impl DenseSolver {
 
     /// Takes the column effects of a class away: of the whole class, or of one node's square.
     fn class_columns(&mut self, index: usize, ranks: Range<usize>) {
-        let class = &mut self.classes[index];
-        let rows = &mut class.values[ranks.start * class.width..ranks.end * class.width];
-        self.columns.effects.clear();
-        for first in (0..ranks.len()).step_by(COLUMNS) {
-            let columns = first..(first + COLUMNS).min(ranks.len());
-            self.columns.gather(rows, class.width, columns.clone());
-            for (lane, column) in columns.enumerate() {
-                let line = self.columns.line(lane);
-                let effect = family::effect(line);
-                if let Some(effect) = effect {
-                    self.axis.set(ranks.start + column, effect, line.len());
-                }
-                self.columns.effects.push(effect.unwrap_or(0.0));
+        let (class, height) = (&mut self.classes[index], ranks.len());
+        let width = class.width;
+        let rows = &mut class.values[ranks.start * width..ranks.end * width];
+        let groups = &mut self.axis.groups()[ranks];
+        let scratch = (&mut self.columns, || Columns::new(height));
+        parallel::slots(rows.len(), (groups, COLUMNS), scratch, |i, groups, columns| {
+            let first = i * COLUMNS;
+            columns.gather(rows, width, first..first + groups.len());
+            for (lane, group) in groups.iter_mut().enumerate() {
+                group.take(columns.line(lane));
             }
-        }
-        for row in rows.chunks_exact_mut(class.width) {
-            for (value, effect) in row.iter_mut().zip(&self.columns.effects) {
-                *value -= effect;
-            }
-        }
+        });
+        self.effects.clear();
+        self.effects.extend(groups.iter().map(|group| group.effect().unwrap_or(0.0)));
+        let effects = &self.effects;
+        parallel::each(rows, width, |_, row| {
+            row.iter_mut().zip(effects).for_each(|(value, effect)| *value -= effect);
+        });
     }
 
     fn rails(&mut self, min_ratio: f64) {
@@ -283,61 +288,74 @@ impl DenseSolver {
             return;
         }
         self.rails.clear();
-        for node in 0..self.topology.nodes() {
-            match side {
-                RailSide::Source => self.source_rails(node),
-                RailSide::Destination => self.destination_rails(node),
-            }
+        match side {
+            RailSide::Source => self.source_rails(),
+            RailSide::Destination => self.destination_rails(),
         }
         let first = self.outliers.len();
         let (topology, outliers) = (self.topology, &mut self.outliers);
         let nodes = topology.nodes();
         self.rails.judge(self.sigma, min_ratio, |group, ratio, score| {
-            let (rank, other) = (group / nodes, group % nodes);
-            let local_index = topology.local_index(rank);
-            let (src_node, dst_node) = match side {
-                RailSide::Source => (topology.node(rank), other),
-                RailSide::Destination => (other, topology.node(rank)),
+            let (rank, src_node, dst_node) = match side {
+                RailSide::Source => {
+                    let source = group / nodes;
+                    (source, topology.node(source), group % nodes)
+                }
+                RailSide::Destination => {
+                    let destination = group % topology.ep_size();
+                    (destination, group / topology.ep_size(), topology.node(destination))
+                }
             };
+            let local_index = topology.local_index(rank);
             let place = Place::Rail { local_index, src_node, dst_node };
             outliers.push(Outlier { place, ratio, score });
         });
         self.outliers[first..].sort_unstable_by_key(|outlier| outlier.place);
     }
 
-    /// Rails of dispatch that leave `node`: parts of its rows.
-    fn source_rails(&mut self, node: usize) {
+    /// Rails of dispatch: parts of rows. Group by source rank, then destination node.
+    fn source_rails(&mut self) {
         let (topology, class) = (self.topology, &mut self.classes[INTER]);
-        for source in topology.ranks_of(node) {
-            for other in (0..topology.nodes()).filter(|&other| other != node) {
-                let columns = topology.ranks_of(other);
-                self.pool.clear();
-                class.gather(source, columns.clone(), &mut self.pool);
-                if let Some(effect) = family::effect(self.pool.values()) {
-                    self.rails.set(source * topology.nodes() + other, effect, self.pool.len());
-                    let part = &mut class.values[source * class.width..][columns];
-                    part.iter_mut().for_each(|value| *value -= effect);
+        let (width, nodes, node_size) = (class.width, topology.nodes(), self.node_size);
+        let (values, rows) = class.split();
+        let slots = (self.rails.groups(), nodes);
+        let scratch = (&mut self.pool, || Pool::new(node_size));
+        parallel::pieces(values, width, slots, scratch, |source, row, groups, pool| {
+            for (node, group) in groups.iter_mut().enumerate() {
+                if node == topology.node(source) {
+                    continue;
+                }
+                let columns = topology.ranks_of(node);
+                pool.clear();
+                rows[source].gather(row, columns.clone(), pool);
+                if let Some(effect) = group.take(pool.values()) {
+                    row[columns].iter_mut().for_each(|value| *value -= effect);
                 }
             }
-        }
+        });
     }
 
-    /// Rails of combine that come from `node`: parts of the columns of the other nodes.
-    fn destination_rails(&mut self, node: usize) {
+    /// Rails of combine: parts of columns. Group by source node, then destination rank.
+    fn destination_rails(&mut self) {
         let (topology, class) = (self.topology, &mut self.classes[INTER]);
-        let own = topology.ranks_of(node);
-        let rows = &mut class.values[own.start * class.width..own.end * class.width];
-        for destination in (0..topology.ep_size()).filter(|destination| !own.contains(destination))
-        {
-            self.pool.clear();
-            for row in rows.chunks_exact(class.width) {
-                self.pool.add(&row[destination..=destination]);
+        let (width, node_size) = (class.width, self.node_size);
+        let slots = (self.rails.groups(), topology.ep_size());
+        let scratch = (&mut self.pool, || Pool::new(node_size));
+        let band = node_size * width;
+        parallel::pieces(&mut class.values, band, slots, scratch, |node, rows, groups, pool| {
+            for (destination, group) in groups.iter_mut().enumerate() {
+                if node == topology.node(destination) {
+                    continue;
+                }
+                pool.clear();
+                for row in rows.chunks_exact(width) {
+                    pool.add(&row[destination..=destination]);
+                }
+                if let Some(effect) = group.take(pool.values()) {
+                    rows.chunks_exact_mut(width).for_each(|row| row[destination] -= effect);
+                }
             }
-            if let Some(effect) = family::effect(self.pool.values()) {
-                self.rails.set(destination * topology.nodes() + node, effect, self.pool.len());
-                rows.chunks_exact_mut(class.width).for_each(|row| row[destination] -= effect);
-            }
-        }
+        });
     }
 
     fn points(&mut self, min_ratio: f64) {

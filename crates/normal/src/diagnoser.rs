@@ -2,16 +2,18 @@
 
 use deepxtrace_counters::{CompletionProbe, NotifyProbe, Topology, Window, WindowError};
 
-use crate::completion::{diagnose_dense, diagnose_gateway};
+use crate::completion::{DenseProbe, GatewayProbe};
 use crate::correlate;
 use crate::dense::DenseSolver;
-use crate::gateway::GatewaySolver;
-use crate::history::History;
 use crate::notify::Notify;
+use crate::parallel;
 use crate::policy::{Policy, PolicyError};
 use crate::report::{WindowDiagnosis, WindowState};
 use crate::scope::Zone;
 use crate::tracker::Tracker;
+
+/// One for each dense probe where these may be solved at the same time.
+const SOLVERS: usize = if cfg!(feature = "rayon") { 2 } else { 1 };
 
 /// Diagnoses the windows of one EP group, one after the other.
 ///
@@ -21,13 +23,12 @@ use crate::tracker::Tracker;
 pub struct Diagnoser {
     topology: Topology,
     policy: Policy,
-    histories: [History; 3],
     tracker: Tracker,
     notify: Notify,
-    dense: DenseSolver,
-    gateway: GatewaySolver,
-    /// Destination columns that explain a late rank, of dispatch and of combine.
-    slow_columns: [Vec<bool>; 2],
+    solvers: [DenseSolver; SOLVERS],
+    dispatch: DenseProbe,
+    gateway: GatewayProbe,
+    combine: DenseProbe,
     zones: Vec<Zone>,
     report: WindowDiagnosis,
 }
@@ -44,12 +45,12 @@ impl Diagnoser {
         Ok(Self {
             topology,
             policy,
-            histories: Default::default(),
             tracker: Tracker::default(),
             notify: Notify::new(ranks),
-            dense: DenseSolver::new(topology),
-            gateway: GatewaySolver::new(topology),
-            slow_columns: [vec![false; ranks], vec![false; ranks]],
+            solvers: std::array::from_fn(|_| DenseSolver::new(topology)),
+            dispatch: DenseProbe::new(topology, CompletionProbe::DispatchFinal),
+            gateway: GatewayProbe::new(topology),
+            combine: DenseProbe::new(topology, CompletionProbe::CombineLogicalRecv),
             zones: Vec::new(),
             report: WindowDiagnosis::new(ranks),
         })
@@ -108,7 +109,9 @@ impl Diagnoser {
     /// Forgets the histories after a known change (another model, another batch size), so that
     /// the new level is not reported as a slowdown. Followed incidents stay.
     pub fn forget_history(&mut self) {
-        self.histories = Default::default();
+        self.dispatch.forget_history();
+        self.gateway.forget_history();
+        self.combine.forget_history();
     }
 
     /// Why a window that was made by hand is not one of this group.
@@ -143,30 +146,35 @@ impl Diagnoser {
     }
 
     fn complete(&mut self, window: &Window) {
-        for probe in CompletionProbe::ALL {
-            let (history, policy) = (&mut self.histories[probe as usize], &self.policy);
-            let report = self.report.probes.get_mut(probe);
-            let slow = match probe {
-                CompletionProbe::DispatchFinal => &mut self.slow_columns[0],
-                CompletionProbe::CombineLogicalRecv => &mut self.slow_columns[1],
-                CompletionProbe::DispatchRdmaRecv => {
-                    diagnose_gateway(&mut self.gateway, history, window, policy, report);
-                    continue;
+        let Self { topology, policy, report, solvers, dispatch, gateway, combine, .. } = self;
+        let [dispatch_report, gateway_report, combine_report] = report.probes.completion_mut();
+        match &mut solvers[..] {
+            [first, second] => {
+                let dispatch = || {
+                    dispatch.diagnose(first, window, policy, dispatch_report);
+                    gateway.diagnose(window, policy, gateway_report);
+                };
+                let combine = || combine.diagnose(second, window, policy, combine_report);
+                parallel::both(topology.ep_size() * topology.ep_size(), dispatch, combine);
+            }
+            solvers => {
+                // One solver serves one after the other.
+                for solver in solvers {
+                    dispatch.diagnose(solver, window, policy, dispatch_report);
+                    gateway.diagnose(window, policy, gateway_report);
+                    combine.diagnose(solver, window, policy, combine_report);
                 }
-            };
-            diagnose_dense(&mut self.dense, history, probe, window, policy, report);
-            slow.copy_from_slice(self.dense.slow_columns());
-            correlate::mark_slow(self.topology, probe, &report.findings, slow);
+            }
         }
     }
 
     fn correlate(&mut self) {
         let (topology, report) = (self.topology, &mut self.report);
-        let slow = |probe| match probe {
-            CompletionProbe::DispatchFinal => &self.slow_columns[0],
-            _ => &self.slow_columns[1],
-        };
-        correlate::explain(&mut report.probes, |probe, rank| slow(probe)[rank]);
+        correlate::explain(&mut report.probes, |probe, rank| match probe {
+            CompletionProbe::DispatchFinal => self.dispatch.was_slow_for(rank),
+            CompletionProbe::CombineLogicalRecv => self.combine.was_slow_for(rank),
+            CompletionProbe::DispatchRdmaRecv => false,
+        });
         correlate::incidents(topology, &report.probes, &mut report.incidents, &mut self.zones);
         self.tracker.observe(topology, &report.incidents, &self.zones, &mut report.tracker);
     }

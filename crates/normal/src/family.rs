@@ -15,42 +15,59 @@ pub(crate) const FLOOR: f64 = 1e-6;
 
 /// Takes the median of `line` (cells that are there, in any order): the effect of the group, if it
 /// has enough cells. The slice is permuted.
-pub(crate) fn effect(line: &mut [f64]) -> Option<f64> {
+fn effect(line: &mut [f64]) -> Option<f64> {
     if line.len() < MIN_CELLS { None } else { select::median(line) }
 }
 
 /// The effects of one family of groups.
 #[derive(Debug, Clone)]
 pub(crate) struct Family {
-    /// Effect of each group, NaN for none.
-    effects: Vec<f64>,
-    /// Cells of each group.
-    cells: Vec<u32>,
+    groups: Vec<Group>,
     buffer: Vec<f64>,
+}
+
+/// One group of a family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    /// NaN for none.
+    effect: f64,
+    cells: u32,
+}
+
+impl Group {
+    const NONE: Self = Self { effect: f64::NAN, cells: 0 };
+
+    /// `None` when it has too few cells.
+    pub(crate) fn effect(&self) -> Option<f64> {
+        Some(self.effect).filter(|effect| !effect.is_nan())
+    }
+
+    /// Gives the group the median of its cells as effect, if it has enough of them. The slice is
+    /// permuted.
+    pub(crate) fn take(&mut self, line: &mut [f64]) -> Option<f64> {
+        let effect = effect(line)?;
+        *self = Self { effect, cells: u32::try_from(line.len()).unwrap_or(u32::MAX) };
+        Some(effect)
+    }
 }
 
 impl Family {
     pub(crate) fn new(groups: usize) -> Self {
-        Self {
-            effects: vec![f64::NAN; groups],
-            cells: vec![0; groups],
-            buffer: Vec::with_capacity(groups),
-        }
+        Self { groups: vec![Group::NONE; groups], buffer: Vec::with_capacity(groups) }
     }
 
     /// Begins anew: no group has an effect.
     pub(crate) fn clear(&mut self) {
-        self.effects.fill(f64::NAN);
+        self.groups.fill(Group::NONE);
     }
 
-    pub(crate) fn set(&mut self, group: usize, effect: f64, cells: usize) {
-        self.effects[group] = effect;
-        self.cells[group] = u32::try_from(cells).unwrap_or(u32::MAX);
+    pub(crate) fn groups(&mut self) -> &mut [Group] {
+        &mut self.groups
     }
 
     /// The effect of a group, `None` when it has too few cells.
     pub(crate) fn effect(&self, group: usize) -> Option<f64> {
-        Some(self.effects[group]).filter(|effect| !effect.is_nan())
+        self.groups[group].effect()
     }
 
     /// Calls `found` with group, ratio and score of every group whose ratio and score reach
@@ -62,13 +79,14 @@ impl Family {
         mut found: impl FnMut(usize, f64, f64),
     ) {
         self.buffer.clear();
-        self.buffer.extend(self.effects.iter().filter(|effect| !effect.is_nan()));
+        let effects = self.groups.iter().map(|group| group.effect);
+        self.buffer.extend(effects.filter(|effect| !effect.is_nan()));
         if self.buffer.len() < MIN_CELLS {
             return;
         }
         let Some(centre) = select::median(&mut self.buffer) else { return };
         let Some(mad) = select::deviation(&mut self.buffer, centre) else { return };
-        for (group, (&effect, &cells)) in self.effects.iter().zip(&self.cells).enumerate() {
+        for (group, &Group { effect, cells }) in self.groups.iter().enumerate() {
             // No effect, or at most 1x: never a finding, and most groups are that.
             if effect.is_nan() || effect <= centre {
                 continue;
@@ -90,9 +108,7 @@ mod tests {
     fn judge(effects: &[(f64, usize)], sigma: f64, min_ratio: f64) -> Vec<(usize, f64, f64)> {
         let mut family = Family::new(effects.len());
         for (group, &(effect, cells)) in effects.iter().enumerate() {
-            if !effect.is_nan() {
-                family.set(group, effect, cells);
-            }
+            family.groups()[group] = Group { effect, cells: cells as u32 };
         }
         let mut found = Vec::new();
         family.judge(sigma, min_ratio, |group, ratio, score| found.push((group, ratio, score)));

@@ -4,7 +4,7 @@ use deepxtrace_counters::Topology;
 
 use crate::class;
 use crate::dense;
-use crate::family::{self, Family, MAD_TO_SIGMA};
+use crate::family::{Family, MAD_TO_SIGMA};
 use crate::finding::PathScope;
 use crate::load;
 use crate::outlier::{Outlier, Place, Thresholds};
@@ -162,8 +162,7 @@ impl GatewaySolver {
             let row = &mut self.values[start..start + len];
             self.pool.clear();
             self.pool.add_all(row);
-            if let Some(effect) = family::effect(self.pool.values()) {
-                self.rows.set(source as usize, effect, len);
+            if let Some(effect) = self.rows.groups()[source as usize].take(self.pool.values()) {
                 row.iter_mut().for_each(|value| *value -= effect);
             }
             start += len;
@@ -178,8 +177,8 @@ impl GatewaySolver {
             let column = &self.by_destination[column];
             self.pool.clear();
             self.pool.add_some(column, |&edge| (self.values[edge as usize], true));
-            let Some(effect) = family::effect(self.pool.values()) else { continue };
-            self.columns.set(destination, effect, column.len());
+            let group = &mut self.columns.groups()[destination];
+            let Some(effect) = group.take(self.pool.values()) else { continue };
             column.iter().for_each(|&edge| self.values[edge as usize] -= effect);
         }
     }

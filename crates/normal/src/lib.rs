@@ -42,6 +42,7 @@ mod incident;
 mod load;
 mod notify;
 mod outlier;
+mod parallel;
 mod policy;
 mod report;
 mod residual;

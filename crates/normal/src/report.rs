@@ -139,6 +139,12 @@ impl ProbeReports {
         &mut self.reports[probe.into() as usize]
     }
 
+    /// The reports of the Completion probes, in order.
+    pub(crate) fn completion_mut(&mut self) -> [&mut ProbeReport; 3] {
+        let [_, _, _, dispatch, gateway, combine] = &mut self.reports;
+        [dispatch, gateway, combine]
+    }
+
     pub(crate) fn of(&self, probe: impl Into<Probe>) -> &ProbeReport {
         &self.reports[probe.into() as usize]
     }

@@ -11,3 +11,5 @@ mod notify;
 mod properties;
 mod recording;
 mod reference;
+#[cfg(feature = "rayon")]
+mod threads;
