@@ -26,6 +26,8 @@ pub mod fr;
 #[cfg(feature = "ras")]
 pub mod ras;
 mod reader;
+mod replay;
+mod store;
 
 pub use analyzer::{Analyzer, Limits, LimitsReached, Moment};
 pub use config::{Config, ConfigError, MAX_SECONDS, Settings};
@@ -34,3 +36,5 @@ pub use finding::*;
 pub use reader::{
     BadLine, FileReport, MAX_LINE_BYTES, ReadError, ReadReport, RunFolder, TraceReader, TraceTail,
 };
+pub use replay::{ReplayError, ReplaySession, SessionWriter};
+pub use store::FindingsFile;

@@ -170,7 +170,7 @@ fields! {
     last_progress_mono_ns, dropped_events, discarded_events, progress_seq, iteration, last_progress_unix_ns,
 }
 
-impl<'de> Deserialize<'de> for Event<'de> {
+impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EventVisitor;
         impl<'de> Visitor<'de> for EventVisitor {
