@@ -16,7 +16,7 @@ use crate::finding::Finding;
 #[non_exhaustive]
 pub enum ReplayError {
     /// The line is no JSON object, or has a wrong or unknown field.
-    #[error("{0}")]
+    #[error(transparent)]
     Line(#[from] serde_json::Error),
     /// The operation is none of those known.
     #[error("unknown op {0:?}: config, ingest or scan")]
@@ -197,8 +197,7 @@ impl<W: Write> SessionWriter<W> {
             now_monotonic_s: f64,
             now_unix_ns: i64,
         }
-        let line =
-            Scan { op: "scan", now_monotonic_s: seconds(now), now_unix_ns: now.unix_ns };
+        let line = Scan { op: "scan", now_monotonic_s: seconds(now), now_unix_ns: now.unix_ns };
         write_line(&mut self.out, &line)?;
         self.out.flush()
     }
@@ -212,4 +211,3 @@ fn write_line(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
-

@@ -1,6 +1,7 @@
 //! Diagnoses for people.
 
 pub mod ll;
+pub mod nccl;
 pub mod normal;
 
 /// The first of many, and how many more there are.

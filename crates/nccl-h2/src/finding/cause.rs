@@ -33,9 +33,11 @@ pub enum DivergenceKind {
 /// One explanation of a divergence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Divergence {
-    /// The call that was skipped or made in addition; of a swap the one that these ranks made
-    /// first; of a branch the first call that only these ranks made.
+    /// The call that was skipped or made in addition, the first of several; of a swap the one that
+    /// these ranks made first; of a branch the first call that only these ranks made.
     pub call: Option<Signature>,
+    /// How many neighbouring calls were skipped or made in addition.
+    pub calls: i64,
     /// Ranks in the communicator that differ from the others.
     pub comm_ranks: Vec<i64>,
     /// What they did.

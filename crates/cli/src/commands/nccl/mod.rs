@@ -1,7 +1,13 @@
 //! `deepxtrace nccl ...`: hangs of NCCL calls.
 
+mod analyze;
+mod live;
+mod replay;
 #[cfg(target_os = "linux")]
 mod run;
+mod settings;
+mod warnings;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -17,6 +23,9 @@ pub struct Nccl {
 
 #[derive(Debug, Subcommand)]
 enum NcclCommand {
+    Analyze(analyze::Analyze),
+    Watch(watch::Watch),
+    Replay(replay::Replay),
     #[cfg(target_os = "linux")]
     Run(run::Run),
 }
@@ -25,6 +34,9 @@ impl Nccl {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
         match self.command {
+            NcclCommand::Analyze(command) => command.run(output),
+            NcclCommand::Watch(command) => command.run(output),
+            NcclCommand::Replay(command) => command.run(output),
             #[cfg(target_os = "linux")]
             NcclCommand::Run(command) => command.run(output),
         }

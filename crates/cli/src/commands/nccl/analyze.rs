@@ -1,0 +1,147 @@
+//! `deepxtrace nccl analyze`: what a trace that has ended shows.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use deepxtrace_nccl_h2::{Analyzer, Finding, Moment, ReadReport, RunFolder, TraceReader};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::settings::SettingsFlags;
+use super::warnings;
+use crate::commands::Outcome;
+use crate::output::{FAINT, GOOD, Output};
+use crate::text;
+
+/// A progress bar is shown from this number of bytes on.
+const LONG: u64 = 64 << 20;
+/// Threads that read; the analysis itself is done by one at a time.
+const MAX_THREADS: usize = 4;
+
+/// Diagnose the traces of a job that has ended or hangs.
+///
+/// DIR is the folder of a run, the folder `tracing` above it, or the log folder above that.
+#[derive(Debug, Args)]
+pub struct Analyze {
+    /// The folder; by default the log_dir of the configuration file
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// The run; needed only where the folder holds several
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    /// Folder with heartbeat files of another writer
+    #[arg(long, value_name = "DIR")]
+    heartbeat_dir: Option<PathBuf>,
+    /// Seconds that the job stood still after the last event of the trace
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    stood_still: f64,
+    /// One JSON object a finding, and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Exit with 1 when something was found; findings that the end of the trace cut short do not
+    /// count
+    #[arg(long)]
+    fail_on_findings: bool,
+    #[command(flatten)]
+    settings: SettingsFlags,
+}
+
+impl Analyze {
+    /// Runs the command.
+    pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        let given = self.settings.read()?;
+        let config = given.settings.resolve()?;
+        if !(self.stood_still >= 0.0 && self.stood_still <= 1e9) {
+            bail!("--stood-still is {}: a number of seconds from 0 on is needed", self.stood_still);
+        }
+        let Some(folder) = self.folder.as_ref().or(given.log_dir.as_ref()) else {
+            bail!("name the folder of the traces, or a configuration file with log_dir");
+        };
+        let run = RunFolder::find(folder, self.run_id.as_deref())?;
+        let mut files = run.files()?;
+        if let Some(folder) = &self.heartbeat_dir {
+            files.extend(heartbeat_files(folder)?);
+        }
+        let mut analyzer = Analyzer::new(run.run_id.clone(), config);
+        let report = read(files, &mut analyzer);
+        warnings::of_reading(&report);
+        warnings::of_limits(&analyzer);
+        let newest = analyzer.newest_receipt_ns().unwrap_or(0);
+        let end = newest.saturating_add((self.stood_still * 1e9) as i64);
+        let findings = analyzer.finish(Moment { monotonic_ns: end, unix_ns: end });
+        if self.json {
+            for finding in &findings {
+                writeln!(output, "{}", finding.to_json())?;
+            }
+        } else {
+            summarize(output, &run, &analyzer, &report, &findings)?;
+        }
+        if let Some(file) = report.files.iter().find(|file| file.error.is_some()) {
+            let error = file.error.as_deref().unwrap_or_default();
+            bail!("{}: {error}; the findings lack what it holds", file.path.display());
+        }
+        let counts = findings.iter().any(|finding| !finding.trace_ended_early());
+        Ok(if counts && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+    }
+}
+
+fn heartbeat_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let run = RunFolder { path: folder.to_owned(), run_id: String::new() };
+    run.files().context("--heartbeat-dir")
+}
+
+/// Reads all files into the analyzer.
+fn read(files: Vec<PathBuf>, analyzer: &mut Analyzer) -> ReadReport {
+    let reader = TraceReader::new(files);
+    let total = reader.total_bytes();
+    let bar = match std::io::stderr().is_terminal() && total >= LONG {
+        true => bar(total),
+        false => ProgressBar::hidden(),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let report = reader.read(
+        threads,
+        |event, receipt| {
+            analyzer.ingest(event, receipt);
+        },
+        |bytes| bar.inc(bytes),
+    );
+    bar.finish_and_clear();
+    report
+}
+
+fn bar(total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn summarize(
+    output: &mut Output,
+    run: &RunFolder,
+    analyzer: &Analyzer,
+    report: &ReadReport,
+    findings: &[Finding],
+) -> anyhow::Result<()> {
+    writeln!(
+        output,
+        "{FAINT}run {} in {}: {} lines of {} processes on {} communicators{FAINT:#}",
+        run.run_id,
+        run.path.display(),
+        report.lines(),
+        analyzer.process_count(),
+        analyzer.communicator_count(),
+    )?;
+    for finding in findings {
+        writeln!(output)?;
+        text::nccl::finding(output, finding)?;
+    }
+    if findings.is_empty() {
+        writeln!(output, "{GOOD}nothing found{GOOD:#}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What a user must know about the input, on standard error.
+
+use std::io::Write as _;
+
+use deepxtrace_nccl_h2::{Analyzer, ReadReport};
+
+/// Files with bad lines that are named.
+const MOST_FILES: usize = 8;
+/// Bad lines of a file that are shown.
+const MOST_LINES: usize = 3;
+
+/// Says which lines could not be used.
+pub fn of_reading(report: &ReadReport) {
+    let bad: Vec<_> = report.files.iter().filter(|file| file.bad_lines > 0).collect();
+    for file in bad.iter().take(MOST_FILES) {
+        for line in file.first_bad.iter().take(MOST_LINES) {
+            warn(&format!("{}:{}: {}", file.path.display(), line.line, line.reason));
+        }
+        let more = file.bad_lines.saturating_sub(MOST_LINES as u64);
+        if more > 0 {
+            warn(&format!("{}: {more} more bad lines", file.path.display()));
+        }
+    }
+    if bad.len() > MOST_FILES {
+        warn(&format!("bad lines in {} more files", bad.len() - MOST_FILES));
+    }
+}
+
+/// Says what did not fit into the analyzer's bounds.
+pub fn of_limits(analyzer: &Analyzer) {
+    let reached = analyzer.limits_reached();
+    let kinds = [
+        (reached.rounds, "entries into rounds"),
+        (reached.p2p_calls, "sends and receives"),
+        (reached.communicators, "events on communicators"),
+        (reached.processes, "events of processes"),
+        (reached.open_calls, "calls that have not returned"),
+        (reached.findings, "findings"),
+    ];
+    for (count, what) in kinds {
+        if count > 0 {
+            warn(&format!("{count} {what} were not kept: a bound was reached"));
+        }
+    }
+}
+
+/// One line on standard error.
+pub fn warn(text: &str) {
+    // Nothing is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "deepxtrace: warning: {text}");
+}

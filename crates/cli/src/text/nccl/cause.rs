@@ -1,0 +1,162 @@
+//! Findings that name a cause behind several symptoms.
+
+use deepxtrace_nccl_h2::{
+    CommunicatorDeadlock, Divergence, DivergenceKind, Finding, RootBlocker, SequenceDivergence,
+    WaitEdge,
+};
+
+use super::collective::{call, capital, next};
+use super::{Told, heartbeats, named, ranks, seconds};
+use crate::text::shown;
+
+/// Steps of a chain that are shown.
+const MOST_EDGES: usize = 8;
+/// Roots that are shown.
+const MOST_ROOTS: usize = 8;
+
+pub fn divergence(finding: &Finding, details: &SequenceDivergence) -> Told {
+    let what = match &details.explanations[..] {
+        [only] => {
+            format!("{} on communicator {}.", capital(&explained(only)), finding.comm_uid_hash)
+        }
+        several => format!(
+            "The calls of the ranks of communicator {} go apart, and {} explanations are equally short.",
+            finding.comm_uid_hash,
+            several.len(),
+        ),
+    };
+    let mut facts = Vec::new();
+    if details.explanations.len() > 1 {
+        facts.extend(details.explanations.iter().map(|one| format!("either {}", explained(one))));
+    }
+    facts.push(match &details.last_agreed_call {
+        Some(agreed) => {
+            format!("all ranks agree up to call {}: {}", details.last_agreed_seq, call(agreed))
+        }
+        None => "the ranks never agree".to_owned(),
+    });
+    facts.push(format!("{} rounds are explained by it", details.explained_rounds));
+    Told {
+        what,
+        facts,
+        next: "find the branch of the program that these ranks took and the others did not"
+            .to_owned(),
+    }
+}
+
+fn explained(one: &Divergence) -> String {
+    let who = named(&one.comm_ranks);
+    let what = one.call.as_ref().map_or("a call".to_owned(), call);
+    let other = one.other_call.as_ref().map_or("a call".to_owned(), call);
+    let times = if one.calls > 1 { format!("{} calls from ", one.calls) } else { String::new() };
+    match one.kind {
+        DivergenceKind::Skipped => {
+            format!("{who} left out {times}{what}, {}", at(one.others_position))
+        }
+        DivergenceKind::Extra => {
+            format!("{who} made {times}{what} in addition, {}", at(one.position))
+        }
+        DivergenceKind::Swapped => {
+            format!("{who} made {what} before {other}, {}", at(one.position))
+        }
+        DivergenceKind::Branched => {
+            format!("{who} went another way with {what} instead of {other}, {}", at(one.position))
+        }
+    }
+}
+
+fn at([first, last]: [i64; 2]) -> String {
+    if first == last {
+        format!("as call {first}")
+    } else {
+        format!("among calls {first} to {last}")
+    }
+}
+
+pub fn deadlock(details: &CommunicatorDeadlock) -> Told {
+    let mut facts: Vec<String> = edges(&details.cycle);
+    for order in details.orders.iter().take(MOST_EDGES) {
+        facts.push(format!(
+            "rank {} is in {} of communicator {}, call {}",
+            order.rank, order.api, order.comm_uid_hash, order.comm_seq
+        ));
+    }
+    facts.push(format!("they have waited for {}", seconds(details.waited_s)));
+    Told {
+        what: format!("{} wait for each other in a circle.", capital(&named(&details.ranks))),
+        facts,
+        next:
+            "the ranks use these communicators, or send and receive, in different orders: make the \
+               order the same on all of them"
+                .to_owned(),
+    }
+}
+
+pub fn root(details: &RootBlocker) -> Told {
+    let (few, more) = shown(&details.roots, MOST_ROOTS);
+    let known: Vec<i64> = details.roots.iter().filter_map(|root| root.rank).collect();
+    let mut facts: Vec<String> = few
+        .iter()
+        .map(|root| {
+            let who = match (root.rank, root.pid) {
+                (Some(rank), Some(pid)) => format!("rank {rank} (pid {pid})"),
+                _ => {
+                    format!("rank {} of a communicator, of which nothing was seen", root.comm_rank)
+                }
+            };
+            let last = root.last_call.as_ref().map_or("no call seen".to_owned(), |call| {
+                format!("last call {} {} (call {})", call.api, call.phase, call.comm_seq)
+            });
+            let phase =
+                root.phase.as_ref().map_or(String::new(), |phase| format!(", phase {phase}"));
+            format!("{who}: {}, {last}{phase}", heartbeats(root.heartbeat, root.heartbeat_age_s))
+        })
+        .collect();
+    if more > 0 {
+        facts.push(format!("and {more} more"));
+    }
+    facts.extend(edges(&details.waits));
+    facts.push(format!(
+        "{} waits and {} waiting ranks follow from it; longest {}",
+        details.explained_findings_count,
+        details.waiting_rank_count,
+        seconds(details.waited_s),
+    ));
+    let who =
+        if known.is_empty() { "ranks of which nothing was seen".to_owned() } else { named(&known) };
+    Told {
+        what: format!("Everybody waits in the end for {who}."),
+        facts,
+        next: next(details.reason),
+    }
+}
+
+/// Who waits for whom, a line a step.
+fn edges(edges: &[WaitEdge]) -> Vec<String> {
+    let (few, more) = shown(edges, MOST_EDGES);
+    let mut lines: Vec<String> = few
+        .iter()
+        .map(|edge| {
+            let mut whom = match &edge.waits_for_ranks[..] {
+                [] => String::new(),
+                known => named(known),
+            };
+            if edge.waits_for_unseen > 0 {
+                let joint = if whom.is_empty() { "" } else { " and " };
+                whom.push_str(&format!("{joint}{} unseen", edge.waits_for_unseen));
+            }
+            format!(
+                "{} <- {} in {} (communicator {}, call {})",
+                whom,
+                ranks(&edge.waiting_ranks),
+                edge.api,
+                edge.comm_uid_hash,
+                edge.comm_seq,
+            )
+        })
+        .collect();
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
