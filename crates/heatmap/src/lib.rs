@@ -4,7 +4,7 @@
 //! low-latency window, [`draw_ll_matrix`] a wait matrix from a log. [`MatrixPlot`] and [`BarPlot`]
 //! draw anything else over the ranks of a group. Each gives a [`Picture`], which is SVG; a
 //! [`Renderer`] turns it into PNG (feature `png`) or PDF (feature `pdf`) with embedded fonts, so that
-//! the same window gives the same picture on every machine.
+//! the same window gives the same picture on every machine (SVG and PNG to the byte).
 //!
 //! Every picture says what its axes and colours are, draws the boundaries between nodes, hatches
 //! what was not measured, outlines and numbers what was found, and lists it below. Colours follow

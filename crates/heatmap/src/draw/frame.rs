@@ -77,7 +77,7 @@ impl Footer<'_> {
         let heading = match self.findings.len() {
             0 => "No findings".to_owned(),
             1 => "1 finding".to_owned(),
-            n => format!("{n} findings, largest first"),
+            n => format!("{n} findings"),
         };
         y += LINE;
         if let Some(svg) = svg.as_deref_mut() {

@@ -22,6 +22,8 @@ const LEAST_WIDTH: f64 = 740.0;
 /// Distance of the colour bar from what stands left of it.
 const BAR_GAP: f64 = 14.0;
 const BAR_WIDTH: f64 = 18.0;
+/// Steps of the colour bar.
+const BAR_STEPS: u32 = 96;
 /// Room right of the colour bar: tick, number, label.
 const BAR_ROOM: f64 = 72.0;
 
@@ -69,7 +71,8 @@ pub(super) fn natural_side(ep_size: usize) -> f64 {
     };
     let cell: f64 = side / ep_size.max(1) as f64;
     // Whole pixels a rank keep the cells equal.
-    if cell >= 1.0 { cell.floor().min(96.0) * ep_size as f64 } else { side }
+    let largest = (LEAST_PLOT / ep_size.max(1) as f64).ceil().max(96.0);
+    if cell >= 1.0 { cell.floor().min(largest) * ep_size as f64 } else { side }
 }
 
 struct Drawing<'a> {
@@ -115,7 +118,8 @@ impl<'a> Drawing<'a> {
         let bar = if self.scale.is_some() { BAR_GAP + BAR_WIDTH + BAR_ROOM } else { PAD };
         let room_for = |pitch: f64| {
             let axis = RankAxis { topology: self.plot.topology, pitch };
-            Room { least_width: LEAST_WIDTH, left: PAD + axis.width_left(), right: tags + bar }
+            let left = (PAD + axis.width_left()).ceil();
+            Room { least_width: LEAST_WIDTH, left, right: tags + bar }
         };
         let ratio = style.cell_ratio;
         let Some((width, height)) = style.figsize else {
@@ -194,15 +198,16 @@ impl<'a> Drawing<'a> {
 }
 
 fn draw_bar(svg: &mut Svg, bar: Rect, scale: Scale, map: Colormap, label: &str) {
-    let id = svg.id("bar");
-    let mut gradient = format!("<linearGradient id=\"{id}\" x1=\"0\" y1=\"1\" x2=\"0\" y2=\"0\">");
-    for i in 0..=16 {
-        let t = f64::from(i) / 16.0;
-        gradient += &format!("<stop offset=\"{}\" stop-color=\"{}\"/>", N(t), map.color(t));
+    // Rectangles, because converters of SVG disagree on gradients of many stops.
+    for i in 0..BAR_STEPS {
+        let t = f64::from(i) / f64::from(BAR_STEPS - 1);
+        let h = bar.h / f64::from(BAR_STEPS);
+        let y = bar.bottom() - f64::from(i + 1) * h;
+        // Each reaches under the next, so that no light shows between the two.
+        let reach = if i == 0 { 0.0 } else { 0.5 };
+        svg.rect(Rect { y, h: h + reach, ..bar }, format_args!("fill=\"{}\"", map.color(t)));
     }
-    svg.define(&(gradient + "</linearGradient>"));
-    let stroke = format!("stroke=\"{RULE}\" stroke-width=\"0.8\"");
-    svg.rect(bar, format_args!("fill=\"url(#{id})\" {stroke}"));
+    svg.rect(bar, format_args!("fill=\"none\" stroke=\"{RULE}\" stroke-width=\"0.8\""));
     let most = ((bar.h / 45.0) as usize).clamp(2, 12);
     let ticks = scale.ticks(most);
     for (&tick, name) in ticks.iter().zip(text::ticks(&ticks)) {
