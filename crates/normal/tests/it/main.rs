@@ -9,6 +9,7 @@ mod history;
 mod json;
 mod notify;
 mod properties;
+mod rates;
 mod recording;
 mod reference;
 #[cfg(feature = "rayon")]
