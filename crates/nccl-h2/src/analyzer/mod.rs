@@ -2,6 +2,7 @@
 
 mod comm;
 mod creation;
+mod divergence;
 mod ingest;
 mod limits;
 pub(crate) mod names;

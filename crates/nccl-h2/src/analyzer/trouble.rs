@@ -1,9 +1,13 @@
 //! What is kept of a communicator once the calls of a round differ.
 
+use super::divergence::Sequence;
 use super::signature::{Called, Relation};
 
-/// Calls of each rank that are kept from the first difference on.
-pub(crate) const WINDOW: usize = 512;
+/// Calls of each rank that are kept from the first difference on, at most, and of all together.
+const WINDOW: usize = 512;
+const ALL_CALLS: usize = 1 << 18;
+/// Calls that are kept of each rank of a large communicator.
+const LEAST: usize = 64;
 
 /// Complete rounds that differ and are kept whole; more are counted.
 pub(crate) const MAX_DIFFERING: usize = 64;
@@ -23,6 +27,10 @@ pub(crate) struct Trouble {
     pub(crate) last: i64,
     /// An explanation was given as a finding.
     pub(crate) explained: bool,
+    /// The calls stay apart: what differs later is explained, too.
+    pub(crate) lasting: bool,
+    /// Calls that are kept of each rank.
+    window: usize,
     /// The latest mismatch that was given as a finding.
     pub(crate) reported: Option<Vec<(i64, Called)>>,
     /// The first round that was given as a finding, alone or within an explanation.
@@ -36,15 +44,16 @@ pub(crate) struct Differing {
     pub(crate) relation: Relation,
     /// By rank, in order.
     pub(crate) calls: Vec<(i64, Called)>,
-    /// Receipt of its first rank.
-    pub(crate) first_receipt: i64,
     /// Already given as a finding, alone or within another.
     pub(crate) done: bool,
 }
 
 impl Trouble {
-    pub(crate) fn new(start: i64) -> Self {
+    pub(crate) fn new(start: i64, nranks: i64) -> Self {
+        let ranks = usize::try_from(nranks).unwrap_or(1).max(1);
         Self {
+            window: (ALL_CALLS / ranks).clamp(LEAST, WINDOW),
+            lasting: false,
             start,
             sequences: Vec::new(),
             differing: Vec::new(),
@@ -65,7 +74,7 @@ impl Trouble {
             self.sequences.resize_with(rank + 1, Vec::new);
         }
         let sequence = &mut self.sequences[rank];
-        if sequence.len() < WINDOW {
+        if sequence.len() < self.window {
             sequence.push((seq, called));
         }
     }
@@ -82,7 +91,7 @@ impl Trouble {
 
     /// The calls of a rank from the first difference on, by position; `None` where the trace has a
     /// hole.
-    pub(crate) fn sequence(&self, rank: usize) -> Vec<Option<Called>> {
+    pub(crate) fn sequence(&self, rank: usize) -> Sequence {
         let mut calls: Vec<(i64, Called)> = match self.sequences.get(rank) {
             Some(calls) => calls.clone(),
             None => return Vec::new(),

@@ -4,8 +4,13 @@
 
 #[cfg(feature = "fr")]
 mod fr;
+mod order;
+mod pairs;
 #[cfg(feature = "ras")]
 mod ras;
+mod reading;
 mod real;
 mod real_probe;
+mod rounds;
+mod stuck;
 mod support;

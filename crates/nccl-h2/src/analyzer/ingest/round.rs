@@ -66,6 +66,8 @@ impl Analyzer {
         self.rounds[round_id].enter_empty(rank, called, entering.receipt);
         if self.rounds[round_id].empty >= nranks {
             self.drop_round(round_id);
+        } else if self.rounds[round_id].variants.len() > 1 {
+            self.compare_variant(id, round_id);
         }
         true
     }
@@ -115,7 +117,7 @@ impl Analyzer {
                     trouble.start = seq;
                 }
             }
-            None => comm.trouble = Some(Box::new(Trouble::new(seq))),
+            None => comm.trouble = Some(Box::new(Trouble::new(seq, comm.nranks))),
         }
         // Every open round of the communicator belongs to what is kept from now on.
         if let Some(trouble) = &mut comm.trouble {
@@ -149,7 +151,7 @@ impl Analyzer {
                     self.rounds[round_id].lose(rank);
                 }
             }
-            if comm.rounds.len() % ROUNDS_BEFORE_SWEEP == 0 {
+            if comm.rounds.len().is_multiple_of(ROUNDS_BEFORE_SWEEP) {
                 self.sweep_lost(id, seq);
             }
         }
@@ -226,16 +228,13 @@ impl Analyzer {
 
     fn keep_differing(&mut self, round_id: RoundId, relation: Relation, calls: Vec<(i64, Called)>) {
         let round = &self.rounds[round_id];
-        let differing = Differing {
-            seq: round.seq,
-            relation,
-            calls,
-            first_receipt: round.first_receipt,
-            done: round.mismatch_reported,
-        };
+        let differing =
+            Differing { seq: round.seq, relation, calls, done: round.mismatch_reported };
         let start = round.seq;
         let comm = &mut self.comms[round.comm];
-        comm.trouble.get_or_insert_with(|| Box::new(Trouble::new(start))).differ(differing);
+        let nranks = comm.nranks;
+        let new = || Box::new(Trouble::new(start, nranks));
+        comm.trouble.get_or_insert_with(new).differ(differing);
     }
 
     fn warn_of_datatypes(&mut self, round_id: RoundId) {

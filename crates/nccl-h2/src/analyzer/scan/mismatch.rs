@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 
 use super::super::comm::CommId;
+use super::super::divergence::{Explanation, Sequence, explain};
 use super::super::round::RoundId;
 use super::super::signature::{Called, Relation};
-use super::super::trouble::{Differing, Trouble};
+use super::super::trouble::{Differing, Trouble, worst_relation};
 use super::super::{Analyzer, Ready};
-use crate::finding::{Confidence, Details, HangType, MismatchType, SignatureMismatch};
+use crate::finding::{
+    Confidence, Details, Divergence, Explained, HangType, MismatchType, SequenceDivergence,
+    SignatureMismatch,
+};
 
 /// Communicators with a round that differs, and the number of the first: whatever stands still
 /// there from that number on has its cause.
@@ -27,13 +31,14 @@ impl Analyzer {
             let open = self.open_differing(id);
             let Some(mut trouble) = self.comms[id].trouble.take() else { continue };
             self.judge_trouble(id, &mut trouble, open, found);
-            if let Some(first) = trouble.first_reported {
+            let comm = &mut self.comms[id];
+            let agreed = |rounds: i64| comm.finished.contains(trouble.last.saturating_add(rounds));
+            // Once rounds agree again, what stands still later has another cause.
+            if let Some(first) = trouble.first_reported.filter(|_| trouble.lasting || !agreed(1)) {
                 blamed.insert(id, first);
             }
-            let comm = &mut self.comms[id];
-            // A long time of agreement: the communicator has recovered.
-            let recovered = comm.finished.contains(trouble.last.saturating_add(RECOVERED));
-            if !recovered {
+            let recovered = if trouble.lasting { RECOVERED_SHIFT } else { RECOVERED };
+            if !agreed(recovered) {
                 comm.trouble = Some(trouble);
             }
         }
@@ -50,11 +55,7 @@ impl Analyzer {
             }
             let (relation, calls) = round.verdict();
             if matches!(relation, Relation::Differ { .. }) {
-                let first_receipt = round.first_receipt;
-                open.push((
-                    round_id,
-                    Differing { seq, relation, calls, first_receipt, done: false },
-                ));
+                open.push((round_id, Differing { seq, relation, calls, done: false }));
             }
         }
         open.sort_by_key(|(_, differing)| differing.seq);
@@ -77,6 +78,10 @@ impl Analyzer {
             rounds.push(differing);
         }
         rounds.sort_by_key(|differing| differing.seq);
+        if rounds.is_empty() {
+            return;
+        }
+        self.explain(id, trouble, &mut rounds, found);
         for differing in rounds {
             let first = trouble.first_reported.get_or_insert(differing.seq);
             *first = (*first).min(differing.seq);
@@ -88,6 +93,66 @@ impl Analyzer {
             trouble.reported = Some(differing.calls);
         }
         self.reached.findings += u64::try_from(std::mem::take(&mut trouble.more)).unwrap_or(0);
+    }
+
+    /// Looks for what explains the rounds that differ, gives it, and leaves those that it does not
+    /// explain.
+    fn explain(
+        &mut self,
+        id: CommId,
+        trouble: &mut Trouble,
+        rounds: &mut Vec<Differing>,
+        found: &mut Vec<Ready>,
+    ) {
+        let comm = &self.comms[id];
+        let sequences: Vec<Sequence> =
+            (0..trouble.sequences.len()).map(|rank| trouble.sequence(rank)).collect();
+        let Some(divergence) = explain(&sequences, trouble.start, comm.agreed) else { return };
+        let (explained, left): (Vec<Differing>, Vec<Differing>) =
+            rounds.drain(..).partition(|differing| is_explained(differing, &divergence.ranks));
+        *rounds = left;
+        let more = if divergence.lasting { std::mem::take(&mut trouble.more) } else { 0 };
+        if let Some(first) = explained.first() {
+            let first = trouble.first_reported.map_or(first.seq, |known| known.min(first.seq));
+            trouble.first_reported = Some(first);
+        }
+        if std::mem::replace(&mut trouble.explained, true) {
+            return;
+        }
+        trouble.lasting = divergence.lasting;
+        let explained_findings = explained
+            .iter()
+            .map(|differing| Explained {
+                comm_seq: differing.seq,
+                comm_uid_hash: self.text(comm.name),
+                hang_type: HangType::CollectiveSignatureMismatch.as_str(),
+            })
+            .collect();
+        let several = divergence.explanations.len() > 1;
+        let (last_agreed_seq, last_agreed_call) = divergence.agreed;
+        let details = Details::SequenceDivergence(SequenceDivergence {
+            confidence: if several { Confidence::Unknown } else { Confidence::Suspected },
+            expected_nranks: comm.nranks,
+            explained_findings,
+            explained_rounds: explained.len() as i64 + more,
+            explanations: divergence.explanations.iter().map(|one| self.worded(one)).collect(),
+            last_agreed_call: last_agreed_call.map(|called| called.describe(&self.names)),
+            last_agreed_seq,
+        });
+        found.push(Self::about(id, trouble.start, HangType::SequenceDivergence, details));
+    }
+
+    fn worded(&self, one: &Explanation) -> Divergence {
+        let describe = |called: Option<Called>| called.map(|called| called.describe(&self.names));
+        Divergence {
+            call: describe(one.call),
+            calls: one.calls,
+            comm_ranks: one.ranks.iter().map(|&rank| rank as i64).collect(),
+            kind: one.kind,
+            other_call: describe(one.other_call),
+            others_position: one.others_position,
+            position: one.position,
+        }
     }
 
     fn mismatch(&self, id: CommId, nranks: i64, differing: &Differing) -> Ready {
@@ -113,5 +178,18 @@ impl Analyzer {
     }
 }
 
-/// Rounds after the last that differed, after which a communicator has recovered.
-const RECOVERED: i64 = 512;
+/// Whether a round differs on nothing but the calls of ranks that are explained.
+fn is_explained(differing: &Differing, ranks: &[usize]) -> bool {
+    let others: Vec<Called> = differing
+        .calls
+        .iter()
+        .filter(|(rank, _)| usize::try_from(*rank).is_ok_and(|rank| !ranks.contains(&rank)))
+        .map(|(_, called)| *called)
+        .collect();
+    !matches!(worst_relation(&others), Relation::Differ { .. })
+}
+
+/// Rounds that agree after the last that differed, after which a communicator has recovered: from
+/// single calls, and from sequences that stay apart (and may agree by chance).
+const RECOVERED: i64 = 8;
+const RECOVERED_SHIFT: i64 = 512;
