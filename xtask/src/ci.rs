@@ -21,6 +21,15 @@ fn run_steps() -> Result<Vec<String>, String> {
             ["test", "-p", "deepxtrace", "--features", "metrics", "--test", "it", "metrics::"];
         run(&mut cargo(&only))
     })?;
+    step("lint of the GPU code", || {
+        let packages = ["--package", "deepxtrace-collect", "--package", "deepxtrace"];
+        let features = ["--features", "deepxtrace-collect/nccl,deepxtrace/nccl", "--all-targets"];
+        run(cargo(&["clippy"]).args(packages).args(features).args(["--", "--deny", "warnings"]))
+    })?;
+    step("GPU tests, which say that they were skipped where there is no GPU", || {
+        let only = ["--package", "deepxtrace-collect", "--features", "nccl", "--lib"];
+        run(cargo(&["test"]).args(only).args(["--test", "gpu"]))
+    })?;
     step("docs", || {
         run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
             .env("RUSTDOCFLAGS", "--deny warnings"))

@@ -31,7 +31,8 @@ if [ "${SANITIZE:-0}" = 1 ] && command -v compute-sanitizer >/dev/null; then
       compute-sanitizer --tool "$tool" --error-exitcode 9 ./cuda_counters
     step "ep_emulator under $tool" 600 \
       compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      ./ep_emulator --tokens 64 --rounds 4 --warm-up 4 --windows 1 --phases baseline
+      ./ep_emulator --tokens 64 --rounds 2 --warm-up 2 --windows 1 --phases baseline \
+      --dispatch-bytes 256 --combine-bytes 128 --any-diagnosis
   done
 fi
 echo "$passed passed, $failed failed"

@@ -286,17 +286,21 @@ fn fits(options: &Options, context: &CudaContext, count: usize) -> Result<u32, F
     }
 }
 
-/// Blocks of the dispatch and combine kernels: a warp for every role of the larger one.
+/// Blocks of the dispatch and combine kernels: a warp for every role of the larger one, and whole
+/// blocks for every kind of role.
 fn blocks(options: &Options) -> u32 {
     let (ranks, channels, flows) = (options.ranks(), options.channels, options.warps_per_flow);
     let per_node = options.ranks_per_node as usize;
-    let dispatch = ranks * channels
-        + channels * (1 + options.crossing_warps)
-        + 2 * per_node * channels * flows;
-    let combine = ranks * channels
-        + per_node * channels * options.combine_crossing_warps
-        + ranks * channels * flows;
-    dispatch.max(combine).div_ceil(THREADS as usize / 32) as u32
+    let whole = |warps: usize| warps.div_ceil(THREADS as usize / 32) as u32;
+    let near = whole(per_node * channels * flows);
+    let dispatch = whole(ranks * channels)
+        + whole(channels)
+        + whole(channels * options.crossing_warps)
+        + 2 * near;
+    let combine = whole(ranks * channels)
+        + whole(per_node * channels * options.combine_crossing_warps)
+        + whole(ranks * channels * flows);
+    dispatch.max(combine)
 }
 
 /// Where everything stands in a slab, and its size.

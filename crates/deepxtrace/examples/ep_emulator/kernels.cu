@@ -260,10 +260,13 @@ __device__ void forward_dispatch(const Emulation& e, int source, int d, int c, i
   }
 }
 
-// The n-th role of a kind with `count` roles, or the next kind: `n` is lowered by `count`.
+// Whether warp `n` has a role of a kind of which there are `count`; otherwise `n` is lowered to the
+// next kind. A kind begins with a block of its own: flows that share a multiprocessor with warps that
+// wait for the link are slower than their like.
 __device__ __forceinline__ bool role(int& n, int count) {
   if (n < count) return true;
-  n -= count;
+  const int warps = blockDim.x / 32, whole = (count + warps - 1) / warps * warps;
+  n = n < whole ? 0x40000000 : n - whole;
   return false;
 }
 

@@ -80,7 +80,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
         let record = one_run(options, &world, &copies, number)?;
         fine &= record.finish(options, number)?;
     }
-    Ok(fine)
+    Ok(fine || options.any_diagnosis)
 }
 
 fn skipped(reason: &str) -> Result<bool, Failure> {

@@ -81,7 +81,7 @@ pub struct Options {
     #[arg(long, default_value_t = 8)]
     pub extra_combine: i32,
     /// Up to so many microseconds of additional computation, drawn anew for every rank and round
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 20)]
     pub jitter_us: u64,
     /// Rounds before the first snapshot
     #[arg(long, default_value_t = 200)]
@@ -92,11 +92,14 @@ pub struct Options {
     /// Run only these phases, after the baseline (default: the five)
     #[arg(long, value_delimiter = ',')]
     pub phases: Vec<String>,
+    /// End well whatever the diagnoses are: for runs under a checking tool
+    #[arg(long)]
+    pub any_diagnosis: bool,
     /// Run the phases beyond the five too
     #[arg(long)]
     pub beyond: bool,
     /// Seed of the routing
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 6)]
     pub seed: u64,
     /// Write an artifact of every window (needs --out)
     #[arg(long, requires = "out")]

@@ -152,7 +152,8 @@ pub fn phases(options: &Options) -> Vec<Phase> {
                     .to_owned(),
                 extra: Extra { ranks: all, dispatch: 8, combine: 8, grows_every: 3 },
                 expected: Expected::GlobalAtLast,
-                ..quiet("slow_ramp", 2 * n)
+                // Short enough that the level does not become the new normal.
+                ..quiet("slow_ramp", n + n / 2)
             },
         ]);
     }

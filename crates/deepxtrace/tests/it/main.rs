@@ -9,6 +9,8 @@ mod diagnose;
 mod growth;
 /// What the log holds, and what a log that cannot be written does.
 mod logs;
+/// Windows measured on GPUs by the example `ep_emulator`.
+mod measured;
 /// Figures for exporters (feature `metrics`).
 #[cfg(feature = "metrics")]
 mod metrics;
