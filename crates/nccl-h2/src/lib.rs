@@ -29,7 +29,7 @@ mod reader;
 mod replay;
 mod store;
 
-pub use analyzer::{Analyzer, Limits, LimitsReached, Moment};
+pub use analyzer::{Analyzer, Limits, LimitsReached, Moment, WaitGraph};
 pub use config::{Config, ConfigError, MAX_SECONDS, Settings};
 pub use event::{BadEvent, Event, EventKind, Header, Heartbeat, NcclCall, Phase};
 pub use finding::*;

@@ -67,11 +67,10 @@ impl FindingsFile {
             let line = finding.to_json();
             let key = serde_json::from_str(&line).ok().map(|value: Value| identity(&value));
             // One line of an earlier analyzer stands for one finding of this one.
-            if let Some(count) = key.and_then(|key| self.known.get_mut(&key)) {
-                if *count > 0 {
-                    *count -= 1;
-                    continue;
-                }
+            let count = key.and_then(|key| self.known.get_mut(&key)).filter(|count| **count > 0);
+            if let Some(count) = count {
+                *count -= 1;
+                continue;
             }
             lines.push_str(&line);
             lines.push('\n');
@@ -94,10 +93,11 @@ fn known(file: &File) -> io::Result<HashMap<String, usize>> {
         if reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(known);
         }
-        if let Ok(value) = serde_json::from_slice::<Value>(&line) {
-            if value.get("hang_type").is_some() {
+        match serde_json::from_slice::<Value>(&line) {
+            Ok(value) if value.get("hang_type").is_some() => {
                 *known.entry(identity(&value)).or_default() += 1;
             }
+            _ => {}
         }
     }
 }

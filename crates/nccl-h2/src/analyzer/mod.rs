@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::finding::{Details, HangType};
 
 pub use limits::{Limits, LimitsReached};
+pub use scan::WaitGraph;
 
 use comm::{CommId, Comms};
 use creation::Creations;

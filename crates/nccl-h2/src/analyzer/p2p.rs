@@ -238,14 +238,13 @@ impl Channels {
         let channel = &mut self.list[id.0 as usize];
         if let Some(queue) = channel.loose[call.side.other().at()] {
             let waiting = &mut self.queues[queue.0 as usize];
-            if let Some(at) = earliest_equal(waiting, &call, window) {
-                if let Some(known) = waiting.remove(at) {
-                    self.waiting -= 1;
-                    if waiting.is_empty() {
-                        self.free.extend(channel.loose[call.side.other().at()].take());
-                    }
-                    return Paired::With(known);
+            let at = earliest_equal(waiting, &call, window);
+            if let Some(known) = at.and_then(|at| waiting.remove(at)) {
+                self.waiting -= 1;
+                if waiting.is_empty() {
+                    self.free.extend(channel.loose[call.side.other().at()].take());
                 }
+                return Paired::With(known);
             }
         }
         let place = &mut channel.loose[call.side.at()];

@@ -14,11 +14,11 @@ impl RangeSet {
 
     /// Adds a number.
     pub(crate) fn insert(&mut self, number: i64) {
-        if let Some((_, end)) = self.ranges.last_mut() {
-            if *end != i64::MAX && *end + 1 == number {
-                *end = number;
-                return;
-            }
+        if let Some((_, end)) = self.ranges.last_mut()
+            && end.checked_add(1) == Some(number)
+        {
+            *end = number;
+            return;
         }
         let next = self.ranges.partition_point(|&(start, _)| start <= number);
         if next > 0 && self.ranges[next - 1].1 >= number {

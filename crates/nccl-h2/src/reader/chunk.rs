@@ -50,8 +50,8 @@ impl<'b> Parsed<'b> {
     }
 
     fn lines_of_bytes(&mut self, bytes: &'b [u8], block: &Block) {
-        let mut number = block.first_line;
-        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+        for (number, line) in (block.first_line..).zip(lines) {
             let whole = line.last() == Some(&b'\n');
             match std::str::from_utf8(line) {
                 Ok(text) => self.line(text, number, !whole && block.unfinished),
@@ -61,7 +61,6 @@ impl<'b> Parsed<'b> {
                     self.bad.push((number, Bad::Utf8));
                 }
             }
-            number += 1;
         }
     }
 

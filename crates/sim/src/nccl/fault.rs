@@ -99,9 +99,9 @@ impl Job {
     /// When the job has no such rank, or the rank no such call.
     pub fn plant(&mut self, fault: &Fault) -> Result<(), FaultError> {
         match *fault {
-            Fault::Skip { rank, call } => {
-                self.collective(rank, call, |steps, at| drop(steps.remove(at)))
-            }
+            Fault::Skip { rank, call } => self.collective(rank, call, |steps, at| {
+                steps.remove(at);
+            }),
             Fault::Extra { rank, call, made } => self.collective(rank, call, |steps, at| {
                 if let Step::Collective { comm, .. } = steps[at] {
                     steps.insert(at, Step::Collective { comm, call: made });

@@ -106,7 +106,7 @@ impl<S: FnMut(usize, &Event<'_>)> Run<'_, S> {
     fn start(&mut self, number: usize) -> Rank {
         let mut rank = Rank {
             now_ns: BEGIN_NS + number as i64,
-            next_beat_ns: BEGIN_NS + self.job.heartbeat_ns.unwrap_or(0),
+            next_beat_ns: BEGIN_NS + number as i64,
             ..Rank::default()
         };
         self.emit(number, rank.now_ns, EventKind::ProcessStart);
@@ -332,7 +332,7 @@ fn place_of(awaited: Awaited, own: i64) -> Awaited {
     }
 }
 
-fn static_api(api: &Cow<'_, str>) -> Option<&'static str> {
+fn static_api(api: &str) -> Option<&'static str> {
     const APIS: [&str; 8] = [
         "ncclAllReduce",
         "ncclAllGather",
@@ -343,5 +343,5 @@ fn static_api(api: &Cow<'_, str>) -> Option<&'static str> {
         "ncclGroupStart",
         "ncclGroupEnd",
     ];
-    APIS.into_iter().find(|known| known == api)
+    APIS.into_iter().find(|known| *known == api)
 }

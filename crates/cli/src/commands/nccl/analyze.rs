@@ -36,6 +36,9 @@ pub struct Analyze {
     /// Seconds that the job stood still after the last event of the trace
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     stood_still: f64,
+    /// Write who waits for whom into this file, for Graphviz
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
     /// One JSON object a finding, and nothing else
     #[arg(long)]
     json: bool,
@@ -69,7 +72,12 @@ impl Analyze {
         warnings::of_limits(&analyzer);
         let newest = analyzer.newest_receipt_ns().unwrap_or(0);
         let end = newest.saturating_add((self.stood_still * 1e9) as i64);
-        let findings = analyzer.finish(Moment { monotonic_ns: end, unix_ns: end });
+        let end = Moment { monotonic_ns: end, unix_ns: end };
+        if let Some(path) = &self.dot {
+            std::fs::write(path, analyzer.wait_graph(end).to_dot())
+                .with_context(|| path.display().to_string())?;
+        }
+        let findings = analyzer.finish(end);
         if self.json {
             for finding in &findings {
                 writeln!(output, "{}", finding.to_json())?;

@@ -121,12 +121,13 @@ impl Live {
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
-    /// Reads what is new and scans. The last look also takes lines that have no end.
+    /// Reads what is new and scans. The last look also takes lines that have no end. When
+    /// something is found, `dot` gets the picture of who waits for whom.
     ///
     /// # Errors
     ///
     /// When the folder cannot be read, or findings, log or session cannot be written.
-    pub fn look(&mut self, last: bool) -> anyhow::Result<Vec<Finding>> {
+    pub fn look(&mut self, last: bool, dot: Option<&Path>) -> anyhow::Result<Vec<Finding>> {
         loop {
             let (more, failed) = self.poll();
             if let Some(error) = failed {
@@ -143,6 +144,7 @@ impl Live {
         if let Some(record) = &mut self.record {
             record.scan(now).context("--record")?;
         }
+        let graph = dot.map(|path| (path, self.analyzer.wait_graph(now)));
         let found = self.analyzer.scan(now);
         let new = self
             .findings
@@ -156,6 +158,9 @@ impl Live {
                 finding.comm_uid_hash,
                 finding.comm_seq,
             ))?;
+        }
+        if let (Some((path, graph)), false) = (graph, new.is_empty()) {
+            fs::write(path, graph.to_dot()).with_context(|| path.display().to_string())?;
         }
         self.note_input()?;
         Ok(new)

@@ -37,6 +37,9 @@ pub struct Watch {
     /// Also write a session for `nccl replay` into this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Write who waits for whom into this file when something is found, for Graphviz
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
     /// One JSON object a finding, and nothing else
     #[arg(long)]
     json: bool,
@@ -66,7 +69,7 @@ impl Watch {
         let mut ending = Ending::new(&run.path, live.grace());
         loop {
             let last = wanted.stop() || ending.reached();
-            let findings = live.look(last)?;
+            let findings = live.look(last, self.dot.as_deref())?;
             found |= !findings.is_empty();
             for finding in &findings {
                 match self.json {

@@ -26,12 +26,10 @@ impl Analyzer {
         creation.told_nranks = creation.told_nranks.max(call.comm_nranks);
         let callers = creation.callers.len() as i64;
         let told = creation.told_nranks;
-        if kind == Creation::Init {
-            if let Some(comm) = entering.comm {
-                if let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks) {
-                    member.process = Some(entering.process);
-                }
-            }
+        if let (Creation::Init, Some(comm)) = (kind, entering.comm)
+            && let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks)
+        {
+            member.process = Some(entering.process);
         }
         if self.expected_callers(&key, told).is_some_and(|expected| callers >= expected) {
             self.creations.complete(key);
@@ -92,11 +90,11 @@ impl Analyzer {
             return self.enter(id, header, call, receipt);
         }
         let mut useful = self.returned(id, header, call, comm, receipt);
-        if let (Some(comm), 0 | 7) = (comm, call.result) {
-            if let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks) {
-                member.process = Some(id);
-                useful = true;
-            }
+        if let (Some(comm), 0 | 7) = (comm, call.result)
+            && let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks)
+        {
+            member.process = Some(id);
+            useful = true;
         }
         if let Operation::Create(kind) = operation {
             // A blocking creation returns when all ranks have called.

@@ -314,7 +314,7 @@ impl Analyzer {
     }
 
     /// The edges of a wait with global ranks, within some ranks only where these are given.
-    fn edges(&self, wait: &Wait, within: Option<&HashSet<Node>>) -> Vec<WaitEdge> {
+    pub(super) fn edges(&self, wait: &Wait, within: Option<&HashSet<Node>>) -> Vec<WaitEdge> {
         let inside = |node: &&Node| within.is_none_or(|keep| keep.contains(node));
         let edges = wait.edges.iter().map(|edge| {
             let waiting: Vec<Node> = edge.waiting.iter().filter(inside).copied().collect();
@@ -386,7 +386,7 @@ impl Analyzer {
     }
 
     /// Global ranks, sorted; those of which no event was seen are left out.
-    fn ranks_of(&self, nodes: &[Node]) -> Vec<i64> {
+    pub(super) fn ranks_of(&self, nodes: &[Node]) -> Vec<i64> {
         let mut ranks: Vec<i64> = nodes
             .iter()
             .filter_map(|node| process_of(node).map(|id| self.processes[id].rank))

@@ -7,8 +7,11 @@ mod liveness;
 mod mismatch;
 mod missing;
 mod pairs;
+mod picture;
 mod stuck;
 mod waits;
+
+pub use picture::WaitGraph;
 
 use std::collections::{HashMap, HashSet};
 
