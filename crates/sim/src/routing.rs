@@ -62,6 +62,20 @@ pub fn fill_tokens(
     }
 }
 
+/// Turns an `n` by `n` matrix over, in squares that fit the cache.
+pub fn transpose(matrix: &[u32], n: usize, out: &mut [u32]) {
+    const SIDE: usize = 32;
+    for top in (0..n).step_by(SIDE) {
+        for left in (0..n).step_by(SIDE) {
+            for row in top..(top + SIDE).min(n) {
+                for column in left..(left + SIDE).min(n) {
+                    out[column * n + row] = matrix[row * n + column];
+                }
+            }
+        }
+    }
+}
+
 /// The tokens that one owner sent to one node in a window.
 pub fn node_tokens(
     config: &WorkloadConfig,

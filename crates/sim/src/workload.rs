@@ -36,6 +36,8 @@ pub struct Workload {
     node_of: Vec<usize>,
     /// Tokens of the window, `[owner, expert rank]`.
     tokens: Vec<u32>,
+    /// The same, `[expert rank, owner]`.
+    received: Vec<u32>,
     /// How long dispatch and combine take each rank, ns.
     stage_ns: [Vec<f64>; 2],
 }
@@ -61,6 +63,7 @@ impl Workload {
             snapshot: Snapshot::zeros(config.topology, START_UNIX_NS),
             node_of: routing::nodes_of(config.topology),
             tokens: vec![0; n * n],
+            received: vec![0; n * n],
             stage_ns: [vec![0.0; n], vec![0.0; n]],
             config,
         })
@@ -133,6 +136,7 @@ impl Workload {
             stream,
             &mut self.tokens,
         );
+        routing::transpose(&self.tokens, self.config.topology.ep_size(), &mut self.received);
         let usual_load = self.routing.usual_load(&self.config);
         let dispatch = Sampling::new(&self.config, Stage::Dispatch, usual_load);
         let combine = Sampling::new(&self.config, Stage::Combine, usual_load);
@@ -170,7 +174,7 @@ impl Workload {
         let n = costs.len();
         let mut adder = self.adder(rank, CompletionProbe::DispatchFinal);
         for (src, &cost) in costs.iter().enumerate() {
-            let tokens = self.tokens[src * n + rank];
+            let tokens = self.received[rank * n + src];
             adder.add(src, sampling.cell(cost, tokens, stream), &mut self.snapshot);
         }
     }

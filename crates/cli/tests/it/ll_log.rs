@@ -142,6 +142,27 @@ fn a_log_of_any_length_is_streamed() {
     assert_eq!(found[0]["source"]["of"], 2_000);
 }
 
+/// A program that is killed leaves zeros and torn characters; a header can list a million points.
+#[test]
+fn logs_may_hold_bytes_that_are_no_text_and_lines_of_any_length() {
+    let title = "Combine Wait Recv Cost Per Token Matrix[src_rank, dst_rank]";
+    let points = "(0, 1, 99, 9.0), ".repeat(250_000);
+    let mut log = b"[10:00:01] [INFO] started\n\0\0\0\n[10:00:01] \xff\xfe torn\n".to_vec();
+    log.extend(
+        format!(
+            "[10:00:02] [Diagnose] InstanceID: abc EPSize: 3, diagnose: {{[{points}]}}, {title}\n"
+        )
+        .bytes(),
+    );
+    log.extend(bare(&["0 1 1", "1 0 1", "1 1 0"]).bytes());
+    let file = Scratch::new("a.log", log);
+    let run = run(["ll", "analyze", "--json", file.text()]);
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""));
+    let source = &run.json()[0]["source"];
+    assert_eq!((&source["phase"], &source["instance_id"]), (&"combine".into(), &"abc".into()));
+    assert_eq!((&source["line"], &source["time"]), (&4.into(), &"10:00:02".into()));
+}
+
 /// Two ranks in the low-latency mode, with details in the log.
 #[test]
 fn the_log_that_the_library_writes_is_read_back() {

@@ -1,5 +1,6 @@
 //! Wait matrices in text: plain numbers, or a log of any length.
 
+use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
@@ -9,26 +10,32 @@ use ndarray::Array2;
 use super::line::{self, Header};
 use super::{Source, Waits};
 
-/// Longest line that is read; a row of 4,096 waits takes 90 kB.
-const MAX_LINE: u64 = 16 << 20;
+/// Of longer lines, as many bytes of the beginning and of the end are kept. A row of 4,096 waits takes
+/// 90 kB; a header that lists many points can be longer, and says what it is at both ends.
+const LONG_LINE: usize = 1 << 20;
 
 /// Reads a text: a plain matrix if its first word is a number, else a log.
 pub fn read(mut reader: impl BufRead, name: &str) -> anyhow::Result<Vec<Waits>> {
-    let mut lines = Lines { reader: &mut reader, name, number: 0, text: Vec::new() };
+    let mut lines = Lines { reader: &mut reader, name, number: 0, bytes: Vec::new() };
     let mut log = Log::default();
     let mut plain: Option<Plain> = None;
     let mut first = true;
-    while let Some((number, line)) = lines.next()? {
-        let content = line.trim();
+    while let Some(line) = lines.next()? {
+        let content = line.text.trim();
         if content.is_empty() || content.starts_with('#') {
             continue;
         }
-        if std::mem::take(&mut first) && starts_with_number(content) {
-            plain = Some(Plain::default());
+        if std::mem::take(&mut first) {
+            if !line.is_text {
+                bail!("{name}: line {} is no text, expected .npy, .npz or text", line.number);
+            }
+            if starts_with_number(content) {
+                plain = Some(Plain::default());
+            }
         }
         match &mut plain {
-            Some(plain) => plain.line(content, number, name)?,
-            None => log.line(line, number),
+            Some(plain) => plain.line(content, line.number, name)?,
+            None => log.line(&line.text, line.number),
         }
     }
     match plain {
@@ -47,36 +54,37 @@ struct Lines<'a, R> {
     reader: &'a mut R,
     name: &'a str,
     number: u64,
-    text: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+struct Line<'a> {
+    /// From 1.
+    number: u64,
+    text: Cow<'a, str>,
+    /// It is UTF-8 without zeros. Logs of programs that were killed need not be.
+    is_text: bool,
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    fn next(&mut self) -> anyhow::Result<Option<(u64, &str)>> {
-        self.text.clear();
-        let mut limited = self.reader.by_ref().take(MAX_LINE);
-        let read = limited.read_until(b'\n', &mut self.text).context(self.name.to_owned())?;
-        if read == 0 {
+    fn next(&mut self) -> anyhow::Result<Option<Line<'_>>> {
+        self.bytes.clear();
+        while !self.bytes.ends_with(b"\n") {
+            let mut limited = self.reader.by_ref().take(LONG_LINE as u64);
+            let read = limited.read_until(b'\n', &mut self.bytes);
+            if read.with_context(|| self.name.to_owned())? == 0 {
+                break;
+            }
+            if let Some(end @ LONG_LINE..) = self.bytes.len().checked_sub(LONG_LINE) {
+                self.bytes.drain(LONG_LINE..end);
+            }
+        }
+        if self.bytes.is_empty() {
             return Ok(None);
         }
         self.number += 1;
-        let (name, number) = (self.name, self.number);
-        if read as u64 == MAX_LINE && !self.text.ends_with(b"\n") {
-            bail!(
-                "{name}: line {number} is longer than {MAX_LINE} bytes, expected a log or a matrix"
-            );
-        }
-        if self.text.contains(&0) {
-            bail!("{name}: line {number} holds a zero byte, expected .npy, .npz or text");
-        }
-        match std::str::from_utf8(&self.text) {
-            Ok(text) => Ok(Some((number, text))),
-            Err(error) => {
-                let column = error.valid_up_to() + 1;
-                bail!(
-                    "{name}: line {number}, byte {column} is not UTF-8, expected .npy, .npz or text"
-                )
-            }
-        }
+        let text = String::from_utf8_lossy(&self.bytes);
+        let is_text = matches!(text, Cow::Borrowed(_)) && !self.bytes.contains(&0);
+        Ok(Some(Line { number: self.number, text, is_text }))
     }
 }
 
