@@ -60,7 +60,7 @@ pub(crate) fn initialize() -> Result<(), DeviceError> {
         match unsafe { Library::new(name) } {
             Ok(library) => Some(library),
             Err(error) => {
-                reasons.push(error.to_string());
+                reasons.push(reason(&error));
                 None
             }
         }
@@ -82,6 +82,11 @@ pub(crate) fn initialize() -> Result<(), DeviceError> {
         });
     }
     check("cuInit", result)
+}
+
+/// Why a library cannot be loaded, in the loader's words where it has some.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// The result of a driver call as a `Result`.

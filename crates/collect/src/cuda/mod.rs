@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 mod device;
-mod driver;
+pub(crate) mod driver;
 mod memory;
 pub(crate) mod resources;
 

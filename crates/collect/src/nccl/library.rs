@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
+use crate::cuda::driver::reason;
 use crate::device::DeviceError;
 
 /// `ncclComm_t`.
@@ -146,7 +147,7 @@ impl Nccl {
             match unsafe { Library::open(Some(name), RTLD_LAZY | RTLD_LOCAL | flag) } {
                 Ok(library) => Some(library),
                 Err(error) if flag == 0 => {
-                    reasons.push(error.to_string());
+                    reasons.push(reason(&error));
                     None
                 }
                 Err(_) => None,
