@@ -22,6 +22,8 @@ use crate::record::Record;
 const BATCH_BYTES: usize = 1 << 20;
 /// Segments that a process's share of bytes is cut into.
 const SEGMENTS: u64 = 16;
+/// No thread comes this far: a ring that says so was not written by a probe.
+const MAX_HEAD: u64 = 1 << 62;
 /// Smallest segment.
 const MIN_SEGMENT_BYTES: u64 = 1 << 16;
 
@@ -96,7 +98,7 @@ impl Drainer {
         self.map_new_rings(file)?;
         // What is published from here on waits for the next call, so that this one ends.
         for ring in &mut self.rings {
-            ring.head = ring.word(ring::HEAD).load(Acquire);
+            ring.head = ring.word(ring::HEAD).load(Acquire).min(MAX_HEAD);
         }
         while self.take_batch() {
             self.write(file)?;

@@ -25,6 +25,8 @@ mod map;
 mod output;
 mod record;
 mod recover;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use api::{Api, Class, result_name};
