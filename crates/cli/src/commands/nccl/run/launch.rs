@@ -38,11 +38,6 @@ impl Job {
         Ok(Self { child, signals })
     }
 
-    /// Process number.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for the end, calling `meanwhile` again and again.
     pub fn wait(&mut self, mut meanwhile: impl FnMut()) -> anyhow::Result<ExitStatus> {
         loop {
