@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::commands::{Command, Outcome};
-use crate::output::{Output, is_broken_pipe};
+use crate::output::{Output, is_broken_pipe, one_line};
 
 /// Exit code when something was found and the user asked to be told.
 const FOUND: u8 = 1;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to tell when standard error is closed as well.
-            let _ = writeln!(std::io::stderr(), "deepxtrace: {error:#}");
+            let _ = writeln!(std::io::stderr(), "deepxtrace: {}", one_line(&error));
             ExitCode::from(UNUSABLE)
         }
     }

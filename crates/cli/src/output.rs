@@ -40,8 +40,55 @@ impl Write for Output {
 
 /// Whether the reader of standard output is gone.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().map(io::Error::kind)
+    // An error of JSON output does not have the one of the pipe as its source.
+    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<io::Error>() {
+        Some(error) => Some(error.kind()),
+        None => cause.downcast_ref::<serde_json::Error>()?.io_error_kind(),
     };
     error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
+}
+
+/// An error as one line: the causes in order, without those that the message before already tells,
+/// and of a message of several lines the first.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        if line.ends_with(text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(text);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_for_a_reader_that_is_gone_is_a_broken_pipe() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let Err(error) = serde_json::to_writer(Gone, &[1]) else { unreachable!() };
+        assert!(is_broken_pipe(&error.into()));
+        assert!(!is_broken_pipe(&io::Error::from(io::ErrorKind::StorageFull).into()));
+    }
+
+    #[test]
+    fn a_cause_is_told_once_and_on_one_line() {
+        let error = anyhow::anyhow!("not there").context("a.npz: not there").context("b\nc");
+        assert_eq!(one_line(&error), "b: a.npz: not there");
+    }
 }

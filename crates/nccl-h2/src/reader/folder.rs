@@ -36,6 +36,20 @@ pub enum ReadError {
         /// Their identities.
         runs: Vec<String>,
     },
+    /// The files of one run lie in several folders: reading one alone would make the ranks in the
+    /// others look as if they were missing.
+    #[error(
+        "{first} and {second} both hold files of run {run_id:?}: put the files of a run into one \
+         folder, or name one of these folders"
+    )]
+    Scattered {
+        /// The run.
+        run_id: String,
+        /// One of the folders.
+        first: PathBuf,
+        /// Another.
+        second: PathBuf,
+    },
     /// The named run is not in the folder.
     #[error("{path}: no run {run_id:?}; there are: {}", runs.join(", "))]
     NoSuchRun {
@@ -65,24 +79,36 @@ impl RunFolder {
     ///
     /// - a folder that cannot be read or holds no trace file,
     /// - no identity and several runs,
+    /// - files of the run in several folders,
     /// - an identity that is not there.
     pub fn find(path: &Path, run_id: Option<&str>) -> Result<Self, ReadError> {
         let candidates = candidates(path)?;
-        let runs = || candidates.iter().map(|run| run.run_id.clone()).collect();
-        if candidates.is_empty() {
-            return Err(ReadError::NoTrace { path: path.to_owned() });
-        }
-        match run_id {
-            None if candidates.len() == 1 => Ok(candidates[0].clone()),
-            None => Err(ReadError::SeveralRuns { path: path.to_owned(), runs: runs() }),
-            Some(id) => {
-                let found = candidates.iter().find(|run| run.run_id == id);
-                found.cloned().ok_or_else(|| ReadError::NoSuchRun {
-                    path: path.to_owned(),
-                    run_id: id.to_owned(),
-                    runs: runs(),
-                })
-            }
+        let runs = || {
+            let ids: BTreeSet<_> = candidates.iter().map(|run| &run.run_id).collect();
+            ids.into_iter().cloned().collect()
+        };
+        let wanted = |run: &&Self| run_id.is_none_or(|id| run.run_id == id);
+        let mut found = candidates.iter().filter(wanted);
+        match (found.next(), run_id) {
+            (None, Some(id)) if !candidates.is_empty() => Err(ReadError::NoSuchRun {
+                path: path.to_owned(),
+                run_id: id.to_owned(),
+                runs: runs(),
+            }),
+            (None, _) => Err(ReadError::NoTrace { path: path.to_owned() }),
+            (Some(first), _) => match found.next() {
+                None => Ok(first.clone()),
+                Some(second)
+                    if candidates.iter().filter(wanted).all(|run| run.run_id == first.run_id) =>
+                {
+                    Err(ReadError::Scattered {
+                        run_id: first.run_id.clone(),
+                        first: first.path.clone(),
+                        second: second.path.clone(),
+                    })
+                }
+                Some(_) => Err(ReadError::SeveralRuns { path: path.to_owned(), runs: runs() }),
+            },
         }
     }
 
@@ -124,8 +150,13 @@ fn candidates(path: &Path) -> Result<Vec<RunFolder>, ReadError> {
         }
     }
     found.sort_by(|a, b| (&a.run_id, &a.path).cmp(&(&b.run_id, &b.path)));
-    found.dedup_by(|a, b| a.run_id == b.run_id);
+    found.dedup_by(|a, b| a.run_id == b.run_id && same_folder(&a.path, &b.path));
     Ok(found)
+}
+
+/// Whether two paths lead to one folder, such as a link to the latest run and the run itself.
+fn same_folder(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn folders(path: &Path) -> Result<Vec<PathBuf>, ReadError> {

@@ -294,6 +294,20 @@ fn a_run_is_found_in_its_folder_and_in_those_above() {
         let error = RunFolder::find(&above, Some("three")).unwrap_err().to_string();
         assert!(error.ends_with("no run \"three\"; there are: one, two"), "{error}");
     }
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(run("two"), run("latest")).unwrap();
+        assert!(RunFolder::find(logs.path(), Some("two")).is_ok());
+        fs::remove_file(run("latest")).unwrap();
+    }
+    // The files of one run in two folders: half of the ranks would look as if they were missing.
+    fs::create_dir_all(run("one again")).unwrap();
+    let file = "rank_0_pid_1.jsonl";
+    fs::copy(run("one").join(file), run("one again").join(file)).unwrap();
+    let error = RunFolder::find(logs.path(), Some("one")).unwrap_err();
+    assert!(matches!(error, ReadError::Scattered { .. }), "{error}");
+    assert!(matches!(RunFolder::find(logs.path(), None), Err(ReadError::SeveralRuns { .. })));
+    assert_eq!(RunFolder::find(&run("one again"), Some("one")).unwrap().path, run("one again"));
     let empty = tempfile::tempdir().unwrap();
     assert!(matches!(RunFolder::find(empty.path(), None), Err(ReadError::NoTrace { .. })));
     assert!(matches!(RunFolder::find(&empty.path().join("no"), None), Err(ReadError::Io { .. })));

@@ -16,8 +16,8 @@ const MOST_RANKS: usize = 8;
 pub fn mismatch(finding: &Finding, details: &SignatureMismatch) -> Told {
     let differs = match details.mismatch_type {
         MismatchType::ApiMismatch => "different functions",
-        MismatchType::RootMismatch => "different roots",
-        MismatchType::ParameterMismatch => "different parameters",
+        MismatchType::RootMismatch => "the same function with different roots",
+        MismatchType::ParameterMismatch => "the same function with different parameters",
     };
     let mut facts = match (&details.api_by_comm_rank, &details.signature_by_comm_rank) {
         (Some(apis), _) => grouped(apis, Clone::clone),
