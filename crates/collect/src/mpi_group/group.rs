@@ -7,7 +7,7 @@ use mpi::ffi::MPI_Comm;
 use mpi::traits::Communicator;
 
 use super::raw::{Borrowed, Duplicate, any_thread_may_call, is_alive};
-use super::{leaf, root};
+use super::{farewell, leaf, root};
 use crate::group::{Group, JoinError, Joined, Membership, Proposal};
 use crate::stop::{Stop, Until};
 
@@ -100,6 +100,7 @@ impl MpiGroup {
         timeout: Duration,
     ) -> Result<Self, JoinError> {
         alive()?;
+        farewell::reap();
         let failed =
             |what: &str, reason: String| JoinError::Transport { what: what.to_owned(), reason };
         let size = comm.size()?;

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::farewell::{LastWords, leave};
 use super::message::{ANSWER, HEAD, HELLO, REQUEST, Token, VERDICT};
-use super::raw::{Duplicate, MpiError, Slot, is_alive};
+use super::raw::{Duplicate, MpiError, Slot};
 use crate::device::Identity;
 use crate::gather::{Contribution, Gather, GatherError, Gathered, Request, Wanted};
 use crate::group::{Agreement, Hello, JoinError, Joined, Membership, Proposal};
 use crate::inbox::Inbox;
-use crate::stop::{Backoff, Stop, Until};
+use crate::stop::{Backoff, Until};
 use crate::wire::{Header, Kind, TEXT_MAX, Verdict, encode_vector};
 
 /// Longest pause between two looks for a request: each look is a call of MPI, which makes progress
 /// for the whole process, and should not be felt there.
 const IDLE: Duration = Duration::from_millis(10);
-/// How long the last words may take.
-const FAREWELL: Duration = Duration::from_millis(20);
 
 /// Says hello to the root, waits for its verdict, and makes the gather if collection is wanted.
 pub(super) fn join(
@@ -41,11 +40,11 @@ pub(super) fn join(
         if let Some(answer) = comm.take(root, VERDICT, TEXT_MAX, until)? {
             break answer;
         }
-        if until.stop().is_set() {
-            return Err(JoinError::Stopped);
-        }
         if until.is_over() {
-            return Err(no_root("no verdict"));
+            // A late verdict may still come.
+            comm.keep();
+            let stopped = until.stop().is_set();
+            return Err(if stopped { JoinError::Stopped } else { no_root("no verdict") });
         }
         // Also makes progress with the hello.
         sending.test()?;
@@ -66,16 +65,12 @@ pub(super) fn join(
 
 /// The gather of a rank that is not the root.
 struct MpiLeaf {
-    // Before the communicator: operations end before it is freed.
-    listening: Slot,
-    answering: Slot,
-    comm: Duplicate,
+    /// The root; `None` once this rank has left.
+    root: Option<(Duplicate, LastWords)>,
     membership: Membership,
     identity: Arc<Identity>,
     token: Token,
     inbox: Inbox,
-    root_left: bool,
-    said_goodbye: bool,
 }
 
 impl MpiLeaf {
@@ -85,34 +80,45 @@ impl MpiLeaf {
         instance: Uuid,
         proposal: &Proposal,
     ) -> Result<Self, MpiError> {
+        let rank = membership.root();
         let mut listening = Slot::new(HEAD);
-        listening.receive(&comm, membership.root(), REQUEST, HEAD)?;
+        listening.receive(&comm, rank, REQUEST, HEAD)?;
         let longest = HEAD.saturating_add(proposal.vector_len.saturating_mul(size_of::<i64>()));
-        Ok(Self {
+        let root = LastWords {
+            rank,
+            tag: REQUEST,
+            most: HEAD,
             listening,
-            answering: Slot::new(longest),
-            comm,
+            talking: Slot::new(longest),
+            talking_tag: ANSWER,
+            has_left: false,
+            told: false,
+        };
+        Ok(Self {
+            root: Some((comm, root)),
             membership,
             identity: Arc::new(proposal.identity.clone()),
             token: Token::of(instance),
             inbox: Inbox::default(),
-            root_left: false,
-            said_goodbye: false,
         })
     }
 
-    /// Takes all requests that have come.
-    fn look(&mut self) -> Result<(), MpiError> {
-        while let Some(message) = self.listening.test()? {
+    /// Takes all requests that have come; whether the root has left.
+    fn look(&mut self) -> Result<bool, MpiError> {
+        let Some((comm, root)) = &mut self.root else { return Ok(true) };
+        while !root.has_left {
+            let Some(message) = root.listening.test()? else { break };
             match self.token.read(message) {
                 Some((Header { kind: Kind::Request, request, .. }, _)) => self.inbox.put(request),
-                Some((Header { kind: Kind::Goodbye, .. }, _)) => self.root_left = true,
+                Some((Header { kind: Kind::Goodbye, .. }, _)) => root.has_left = true,
                 // Of a run before this one.
                 _ => {}
             }
-            self.listening.receive(&self.comm, self.membership.root(), REQUEST, HEAD)?;
+            if !root.has_left {
+                root.listening.receive(comm, root.rank, REQUEST, HEAD)?;
+            }
         }
-        Ok(())
+        Ok(root.has_left)
     }
 }
 
@@ -149,11 +155,11 @@ impl Gather for MpiLeaf {
             if until.stop().is_set() {
                 return Err(GatherError::Stopped);
             }
-            self.look()?;
+            let root_left = self.look()?;
             if let Some(request) = self.inbox.take(wanted) {
                 return Ok(Some(request));
             }
-            if self.root_left {
+            if root_left {
                 return Err(GatherError::RootLeft);
             }
             if until.is_over() {
@@ -180,30 +186,23 @@ impl Gather for MpiLeaf {
             return Err(GatherError::Length { rank, length, expected: request.len });
         }
         let late = || GatherError::NotSent("the root takes no answer".to_owned());
+        let Some((comm, root)) = &mut self.root else { return Err(GatherError::RootLeft) };
         // The answer before this one may be under way still.
-        if !self.answering.wait(until)? {
+        if !root.talking.wait(until)? {
             return Err(late());
         }
         let token = self.token;
-        self.answering.send(&self.comm, self.membership.root(), ANSWER, |out| {
+        root.talking.send(comm, root.rank, ANSWER, |out| {
             token.frame(kind, request, out);
             encode_vector(vector, out);
         })?;
         // Waiting makes progress: the program may not call MPI for a while.
-        if self.answering.wait(until)? { Ok(()) } else { Err(late()) }
+        if root.talking.wait(until)? { Ok(()) } else { Err(late()) }
     }
 
     fn goodbye(&mut self) {
-        if std::mem::replace(&mut self.said_goodbye, true) || self.root_left || !is_alive() {
-            return;
-        }
-        let stop = Stop::new();
-        let until = Until::after(FAREWELL, &stop);
-        if self.answering.wait(until) == Ok(true) {
-            let (token, root) = (self.token, self.membership.root());
-            let fill = |out: &mut Vec<u8>| token.write(Header::bare(Kind::Goodbye), out);
-            let _ = self.answering.send(&self.comm, root, ANSWER, fill);
-            let _ = self.answering.wait(until);
+        if let Some((comm, root)) = self.root.take() {
+            leave(comm, self.token, vec![root]);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A group of MPI ranks.
 
+mod farewell;
 mod group;
 mod leaf;
 mod message;

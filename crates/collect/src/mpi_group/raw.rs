@@ -8,7 +8,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::os::raw::c_int;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, SendError, channel};
 use std::time::{Duration, Instant};
 
 use mpi::Threading;
@@ -19,7 +19,7 @@ use crate::stop::{Backoff, Until};
 
 /// Tag of the creation of a communicator, to tell ours from the host's.
 const CREATE_TAG: c_int = 0x4458;
-/// How long an operation that is to be ended may take.
+/// How long an operation that is dropped may take to end.
 const END: Duration = Duration::from_millis(20);
 
 /// An MPI call that failed, in MPI's words.
@@ -110,8 +110,10 @@ impl Borrowed {
             .name("deepxtrace-mpi".to_owned())
             .spawn(move || {
                 let whole = self;
-                // When nobody waits any more, the duplicate is freed here.
-                let _ = send.send(whole.create(&ranks));
+                // When nobody waits any more, the other ranks may already be using it.
+                if let Err(SendError(Ok(late))) = send.send(whole.create(&ranks)) {
+                    late.keep();
+                }
             })
             .map_err(|error| JoinError::Transport {
                 what: "starting a thread".to_owned(),
@@ -179,6 +181,11 @@ impl Drop for Duplicate {
 }
 
 impl Duplicate {
+    /// Keeps it for good: messages may still be on their way to it.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+
     /// Takes a whole message of any length up to `most` bytes that has come from `source`; `None`
     /// when there is none, an empty one when it is too long.
     pub(super) fn take(
@@ -369,18 +376,14 @@ impl Slot {
         Ok(true)
     }
 
-    /// Ends the operation, so that the buffer can be freed; whether that worked.
+    /// Waits a little for the operation, so that the buffer can be freed; whether that worked.
     fn end(&mut self) -> bool {
         if self.is_free() {
             return true;
         }
-        if !is_alive() {
+        // A receive ends when another rank sends something: that is not waited for.
+        if !is_alive() || (self.is_receive && matches!(self.test(), Ok(None))) {
             return false;
-        }
-        if let (Some(request), true) = (&mut self.request, self.is_receive) {
-            // SAFETY: the request is under way. The end of a cancelled receive does not depend on
-            // other ranks.
-            unsafe { ffi::MPI_Cancel(request) };
         }
         let since = Instant::now();
         while matches!(self.test(), Ok(None)) {

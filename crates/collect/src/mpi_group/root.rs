@@ -1,12 +1,13 @@
 //! The root of a group of MPI ranks.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::farewell::{LastWords, leave};
 use super::message::{ANSWER, HEAD, HELLO, REQUEST, Token, VERDICT};
-use super::raw::{Duplicate, MpiError, Slot, is_alive};
+use super::raw::{Duplicate, MpiError, Slot};
 use crate::device::Identity;
 use crate::gather::{
     Contribution, Gather, GatherError, GatherEvents, Gathered, Request, Status, Wanted,
@@ -15,8 +16,6 @@ use crate::group::{Agreement, Hello, JoinError, Joined, Membership, Proposal, ag
 use crate::stop::{Backoff, Until};
 use crate::wire::{Header, Kind, TEXT_MAX, VectorReader, Verdict};
 
-/// How long the last words may take.
-const FAREWELL: Duration = Duration::from_millis(20);
 /// How long the verdict may take.
 const VERDICT_TIME: Duration = Duration::from_secs(5);
 
@@ -48,7 +47,17 @@ pub(super) fn join(
         Err(error) => Verdict::Refused(error.to_string()),
     };
     tell(&membership, &comm, &verdict, until)?;
-    let Agreement::Enabled(instance) = outcome? else { return Ok(None) };
+    let agreement = match outcome {
+        Ok(agreement) => agreement,
+        Err(error) => {
+            if !matches!(error, JoinError::Disagreement(_)) {
+                // A late hello may still come.
+                comm.keep();
+            }
+            return Err(error);
+        }
+    };
+    let Agreement::Enabled(instance) = agreement else { return Ok(None) };
     let identity = |hello: Hello| Arc::new(hello.proposal.identity);
     let identities = hellos.into_iter().flatten().map(identity).collect();
     let gather = MpiRoot::new(membership, comm, instance, proposal.vector_len, identities)?;
@@ -118,24 +127,16 @@ fn tell(
 
 /// The root's gather.
 struct MpiRoot {
-    // Before the communicator: operations end before it is freed.
-    peers: Vec<Peer>,
-    comm: Duplicate,
+    /// Empty once this rank has left.
+    peers: Vec<LastWords>,
+    /// `None` once this rank has left.
+    comm: Option<Duplicate>,
     membership: Membership,
     token: Token,
     identities: Vec<Arc<Identity>>,
     /// Bytes of the longest answer.
     longest: usize,
     events: GatherEvents,
-    said_goodbye: bool,
-}
-
-/// One other rank.
-struct Peer {
-    rank: usize,
-    asking: Slot,
-    answering: Slot,
-    left: bool,
 }
 
 impl MpiRoot {
@@ -148,35 +149,45 @@ impl MpiRoot {
     ) -> Result<Self, MpiError> {
         let longest = HEAD.saturating_add(vector_len.saturating_mul(size_of::<i64>()));
         let others = (0..membership.size()).filter(|rank| *rank != membership.rank());
-        let peer = |rank| -> Result<Peer, MpiError> {
-            let mut answering = Slot::new(longest);
-            answering.receive(&comm, rank, ANSWER, longest)?;
-            Ok(Peer { rank, asking: Slot::new(HEAD), answering, left: false })
+        let peer = |rank| -> Result<LastWords, MpiError> {
+            let mut listening = Slot::new(longest);
+            listening.receive(&comm, rank, ANSWER, longest)?;
+            Ok(LastWords {
+                rank,
+                tag: ANSWER,
+                most: longest,
+                listening,
+                talking: Slot::new(HEAD),
+                talking_tag: REQUEST,
+                has_left: false,
+                told: false,
+            })
         };
         let peers = others.map(peer).collect::<Result<_, _>>()?;
         let (token, events) = (Token::of(instance), GatherEvents::default());
-        let said_goodbye = false;
-        Ok(Self { peers, comm, membership, token, identities, longest, events, said_goodbye })
+        Ok(Self { peers, comm: Some(comm), membership, token, identities, longest, events })
     }
 
     /// Files what has come; whether anything has.
     fn look(&mut self, request: Request, into: &mut Gathered) -> Result<bool, MpiError> {
+        let Some(comm) = &self.comm else { return Ok(false) };
         let mut progress = false;
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.has_left) {
             let rank = peer.rank;
-            let Some(message) = peer.answering.test()? else { continue };
+            let Some(message) = peer.listening.test()? else { continue };
             progress = true;
             match self.token.read(message) {
                 Some((header, payload)) => {
-                    let goodbye = header.kind == Kind::Goodbye;
-                    peer.left |= goodbye;
-                    if !file(rank, header, payload, request, into) && !goodbye {
+                    peer.has_left = header.kind == Kind::Goodbye;
+                    if !file(rank, header, payload, request, into) {
                         self.events.late_answers += 1;
                     }
                 }
                 None => self.events.bad_frames += 1,
             }
-            peer.answering.receive(&self.comm, rank, ANSWER, self.longest)?;
+            if !peer.has_left {
+                peer.listening.receive(comm, rank, ANSWER, self.longest)?;
+            }
         }
         Ok(progress)
     }
@@ -225,12 +236,13 @@ impl Gather for MpiRoot {
     }
 
     fn announce(&mut self, request: Request) -> Result<(), GatherError> {
-        for peer in self.peers.iter_mut().filter(|peer| !peer.left) {
+        let Some(comm) = &self.comm else { return Err(GatherError::Stopped) };
+        for peer in self.peers.iter_mut().filter(|peer| !peer.has_left) {
             // One that has not even taken the request before this is not sent another.
-            peer.asking.test()?;
+            peer.talking.test()?;
             let token = self.token;
             let fill = |out: &mut Vec<u8>| token.frame(Kind::Request, request, out);
-            peer.asking.send(&self.comm, peer.rank, REQUEST, fill)?;
+            peer.talking.send(comm, peer.rank, REQUEST, fill)?;
         }
         Ok(())
     }
@@ -244,7 +256,7 @@ impl Gather for MpiRoot {
     ) -> Result<(), GatherError> {
         into.clear();
         into.accept(self.membership.rank(), own)?;
-        for peer in self.peers.iter().filter(|peer| peer.left) {
+        for peer in self.peers.iter().filter(|peer| peer.has_left) {
             into.set_status(peer.rank, Status::Goodbye);
         }
         let mut backoff = Backoff::default();
@@ -285,28 +297,8 @@ impl Gather for MpiRoot {
     }
 
     fn goodbye(&mut self) {
-        if std::mem::replace(&mut self.said_goodbye, true) || !is_alive() {
-            return;
-        }
-        let (token, since) = (self.token, Instant::now());
-        let farewell = Header::bare(Kind::Goodbye);
-        let mut waiting = true;
-        let mut told = vec![false; self.peers.len()];
-        while waiting && since.elapsed() < FAREWELL {
-            waiting = false;
-            for (peer, told) in self.peers.iter_mut().zip(&mut told).filter(|(p, _)| !p.left) {
-                // A stopped rank may not have taken the last request yet.
-                if !matches!(peer.asking.test(), Ok(Some(_))) {
-                    waiting = true;
-                } else if !*told {
-                    let fill = |out: &mut Vec<u8>| token.write(farewell, out);
-                    *told = peer.asking.send(&self.comm, peer.rank, REQUEST, fill).is_ok();
-                    waiting = true;
-                }
-            }
-            if waiting {
-                std::thread::sleep(Duration::from_micros(200));
-            }
+        if let Some(comm) = self.comm.take() {
+            leave(comm, self.token, std::mem::take(&mut self.peers));
         }
     }
 

@@ -179,10 +179,16 @@ impl Builder {
             Mode::Asynchronous => self.group.check_background(),
             Mode::Synchronous => Ok(()),
         };
+        // The root alone uses it; that this build has none is an error on all.
+        let sink = match self.sink {
+            Some(sink) => Ok(Some(sink)),
+            None => artifacts(&self.config),
+        };
         let trouble = [
             self.config.validate().err().map(|error| error.to_string()),
             memory.as_ref().and_then(|memory| memory.as_ref().err()).map(ToString::to_string),
             background.as_ref().err().map(ToString::to_string),
+            sink.as_ref().err().map(ToString::to_string),
         ];
         let trouble = trouble.into_iter().flatten().next();
         let identity = memory.as_ref().and_then(|memory| memory.as_ref().ok());
@@ -196,13 +202,9 @@ impl Builder {
         let joined = self.group.join(&proposal, until);
         let plan = plan?;
         background?;
+        let sink = sink?.filter(|_| membership.is_root());
         let Some(memory) = memory.transpose()? else { return Ok(None) };
         let Some(Joined { instance, gather }) = joined? else { return Ok(None) };
-        let sink = match self.sink {
-            Some(sink) => Some(sink),
-            None if membership.is_root() => artifacts(&self.config)?,
-            None => None,
-        };
         let asynchronous = self.config.mode == Mode::Asynchronous;
         let timeout = self.round_timeout.unwrap_or_else(|| {
             let most = if asynchronous { self.config.interval / 2 } else { ROUND_TIMEOUT };

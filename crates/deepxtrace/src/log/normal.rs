@@ -119,7 +119,7 @@ fn completion_values(lines: &mut Lines, probe: Probe, delta: &CompletionDelta) {
         delta.cost.rows().into_iter().zip(delta.samples.rows()).enumerate()
     {
         lines.line(|line| {
-            write!(line, "{probe} rank={source} ")?;
+            write!(line, "{probe} source={source} ")?;
             row(line, cost.iter().zip(samples).map(|(cost, samples)| average(*cost, *samples)))
         });
     }

@@ -322,3 +322,26 @@ fn killed_stopped_and_cut_off_ranks_are_named_and_taken_in_again() {
     // The killed one, and all others well.
     assert_eq!(states, [(0, true), (1, true), (2, true), (3, false), (3, true)]);
 }
+
+#[test]
+fn a_root_that_is_restarted_finds_its_ranks_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = Job::new("until told", 3, 1, folder.path(), Duration::from_millis(400));
+    let port = job.port;
+    for rank in 0..3 {
+        job.start(rank, port);
+    }
+    job.window_without(&[]);
+    job.signal(0, "-KILL");
+    let _ = job.process(0).wait();
+    job.told.try_iter().for_each(drop);
+    job.start(0, port);
+    let window = job.window("the first window of the new root", |window| window["window"] == 1);
+    assert_eq!(window["missing"], serde_json::json!([]), "{window}");
+    // The new root's goodbye is the others' as well.
+    let input = job.process(0).stdin.take();
+    input.unwrap().write_all(b"\n").unwrap();
+    let mut states = job.end();
+    states.sort_unstable();
+    assert_eq!(states, [(0, false), (0, true), (1, true), (2, true)]);
+}

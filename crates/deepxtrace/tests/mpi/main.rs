@@ -146,6 +146,9 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
+        if !matches!(self.process.try_wait(), Ok(None)) {
+            return;
+        }
         // Asked to end, `mpirun` ends its ranks; killed, it leaves them behind.
         let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
         let begin = Instant::now();

@@ -117,7 +117,7 @@ fn usage() -> [i64; 3] {
 }
 
 fn starts(world: &SimpleCommunicator, folder: &Path) {
-    let once = || {
+    let begin = || {
         let group = MpiGroup::new(world, JOIN).unwrap();
         assert_eq!(group.membership().size(), 2);
         let config = Config {
@@ -130,13 +130,19 @@ fn starts(world: &SimpleCommunicator, folder: &Path) {
         };
         let mut diagnose = Diagnose::builder(group, config).build().unwrap().unwrap();
         diagnose.start().unwrap();
-        for _ in 0..2 {
+        diagnose
+    };
+    let collect = |count: usize| {
+        let mut diagnose = begin();
+        for _ in 0..count {
             diagnose.diagnose_normal_sync().unwrap();
         }
     };
-    (0..50).for_each(|_| once());
+    (0..50).for_each(|_| collect(2));
+    collect(1_000);
     let before = usage();
-    (0..300).for_each(|_| once());
+    (0..1_000).for_each(|_| collect(2));
+    collect(10_000);
     let after = usage();
     tell(&json!({
         "memory_kb": after[0] - before[0],
