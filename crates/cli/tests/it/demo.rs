@@ -10,9 +10,7 @@ use crate::run;
 fn the_demo_shows_five_right_diagnoses_and_writes_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("made/by/the/demo");
-    let start = Instant::now();
     let run = run(["demo", "--out", out.to_str().unwrap()]);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!((run.code, run.err.as_str()), (Some(0), ""));
     assert_eq!(run.out.matches("8 of 8").count(), 5, "{}", run.out);
     assert!(run.out.contains("rank 9 late for dispatch"), "{}", run.out);
@@ -25,6 +23,37 @@ fn the_demo_shows_five_right_diagnoses_and_writes_the_log() {
     for (i, line) in windows.iter().enumerate() {
         assert!(line.starts_with('[') && line.contains("] [Diagnose] InstanceID: "), "{line}");
         assert!(line.contains(&format!(" EPSize: 16 WindowIndex: {} ", i + 1)), "{line}");
+    }
+}
+
+#[test]
+fn the_demo_takes_seconds() {
+    let start = Instant::now();
+    assert_eq!(run(["demo", "--json"]).code, Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_out_folder_gets_all_windows_and_four_pictures_of_each_phase() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(["demo", "--out", folder.path().to_str().unwrap()]);
+    assert!(run.out.contains("40 windows and 20 pictures in "), "{}", run.out);
+    let mut names: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let count = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
+    assert_eq!((names.len(), count(".npz")), (61, 40), "{names:?}");
+    for window in ["000008", "000016", "000024", "000032", "000040"] {
+        for view in [
+            "notify_duration",
+            "dispatch_final_cost_per_sample",
+            "dispatch_rdma_recv_cost_per_sample",
+            "combine_logical_recv_cost_per_sample",
+        ] {
+            assert_eq!(count(&format!("_{window}_{view}.png")), 1, "{names:?}");
+        }
     }
 }
 

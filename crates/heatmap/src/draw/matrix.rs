@@ -13,7 +13,7 @@ use crate::model::{Cell, MatrixPlot};
 use crate::picture::Picture;
 use crate::scale::Scale;
 use crate::style::Style;
-use crate::svg::{Font, N, Rect, Svg};
+use crate::svg::{Font, Rect, Svg};
 use crate::text;
 
 /// Least side of a plot, pixels.

@@ -82,10 +82,8 @@ impl Demo {
         }
         if self.out.is_some() {
             let written = Written::since(&before, &folder)?;
-            let mut pictures = 0;
-            for phase in 1..=phases.len() {
-                pictures += written.draw(phase * WINDOWS)?.len();
-            }
+            let last_of_each = (1..=phases.len()).map(|phase| phase * WINDOWS);
+            let pictures = written.draw(last_of_each)?;
             if !self.json {
                 table::files(output, written.len(), pictures, &folder)?;
             }

@@ -1,8 +1,9 @@
 //! What `demo --out` leaves besides the log: the windows as files, and pictures of one of each phase.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use deepxtrace::artifact::{ArtifactName, list};
 
 use crate::commands::heatmap::write_all;
@@ -27,8 +28,21 @@ impl Written {
         self.names.len()
     }
 
-    /// Draws all four pictures of window `index`.
-    pub fn draw(&self, index: usize) -> anyhow::Result<Vec<PathBuf>> {
+    /// Draws all four pictures of each of these windows; gives how many they are.
+    pub fn draw(&self, indices: impl Iterator<Item = usize>) -> anyhow::Result<usize> {
+        thread::scope(|scope| {
+            let drawn: Vec<_> =
+                indices.map(|index| scope.spawn(move || self.draw_one(index))).collect();
+            let mut pictures = 0;
+            for one in drawn {
+                let one = one.join().unwrap_or_else(|_| Err(anyhow!("a drawing thread panicked")));
+                pictures += one?.len();
+            }
+            Ok(pictures)
+        })
+    }
+
+    fn draw_one(&self, index: usize) -> anyhow::Result<Vec<PathBuf>> {
         let index = index as u64;
         let name = self.names.iter().find(|name| name.index() == index);
         let place = || format!("{}: window {index} was not written", self.folder.display());
