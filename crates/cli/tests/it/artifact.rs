@@ -116,7 +116,8 @@ fn stored_windows_are_diagnosed_again_as_they_were() {
     let lines = analyze(demo(), &[]);
     assert_eq!(lines.len(), 40);
     for (i, line) in lines.into_iter().enumerate() {
-        let shown = run([Path::new("artifact"), Path::new("show"), Path::new("--json"), &window(i + 1)]);
+        let shown =
+            run([Path::new("artifact"), Path::new("show"), Path::new("--json"), &window(i + 1)]);
         let mut stored = shown.json()[0]["diagnosis"].clone();
         stored["instance_id"] = shown.json()[0]["instance_id"].clone();
         assert_eq!(line, stored, "window {}", i + 1);

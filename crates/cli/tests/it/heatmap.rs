@@ -55,8 +55,19 @@ fn the_format_follows_the_name_and_the_look_the_options() {
         assert!(std::fs::read(path).unwrap().starts_with(magic), "{name}");
     }
     let path = out.path().join("look.svg");
-    let look = ["--title", "A <b> title", "--figsize", "9,9", "--cell_ratio", "0.8", "--log",
-        "--annotate", "never", "--colormap", "cividis"];
+    let look = [
+        "--title",
+        "A <b> title",
+        "--figsize",
+        "9,9",
+        "--cell_ratio",
+        "0.8",
+        "--log",
+        "--annotate",
+        "never",
+        "--colormap",
+        "cividis",
+    ];
     draw(&window(40), &path, &[&view[..], &look[..]].concat());
     let svg = std::fs::read_to_string(path).unwrap();
     for text in ["A &lt;b&gt; title", "width=\"864\" height=\"864\"", ", log scale", "#fee838"] {

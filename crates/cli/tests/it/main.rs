@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod artifact;
 mod bad_input;
 mod demo;
+mod heatmap;
 mod ll;
 mod ll_log;
 mod normal;
+mod report;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

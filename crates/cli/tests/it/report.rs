@@ -7,8 +7,7 @@ use crate::run;
 
 fn page(folder: &std::path::Path, more: &[&str]) -> (serde_json::Value, String) {
     let out = folder.join("page.html");
-    let arguments =
-        ["report", folder.to_str().unwrap(), "--json", "--out", out.to_str().unwrap()];
+    let arguments = ["report", folder.to_str().unwrap(), "--json", "--out", out.to_str().unwrap()];
     let run = run(arguments.iter().chain(more));
     assert_eq!((run.code, run.err.as_str()), (Some(0), ""));
     (run.json()[0].clone(), std::fs::read_to_string(out).unwrap())

@@ -79,7 +79,7 @@ pub(super) fn draw_marks(svg: &mut Svg, plot: Rect, pitch: (f64, f64), marks: &[
 
 /// Small cells are outlined from outside, so that their colour stays in sight.
 fn grow((x, y): (f64, f64), r: Rect) -> Rect {
-    let by = (2.0 - x.min(y) / 4.0).max(0.0);
+    let by = ((16.0 - x.min(y)) / 5.0).clamp(0.0, 2.0);
     Rect { x: r.x - by, y: r.y - by, w: r.w + 2.0 * by, h: r.h + 2.0 * by }
 }
 
