@@ -13,7 +13,7 @@ record() {
   local name=$1 start=$SECONDS more=
   [ "$name" = handle ] && more=--wrap-dlsym
   timeout -k 3 45 "$bin/deepxtrace" nccl run --out "$out" --run-id "real-$name" \
-    --collective-timeout 3 --scan-interval 1 $more -- \
+    --collective-timeout-s 3 --scan-interval-s 1 $more -- \
     python3 "$here/launch.py" 35 "$here/scenario.py" "$name" >"$out/$name.log" 2>&1
   echo "$name rc=$? $((SECONDS - start)) s: $(tail -n 1 "$out/$name.log")"
 }

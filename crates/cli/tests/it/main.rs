@@ -1,6 +1,12 @@
 //! The command as users run it: arguments and files in, text, JSON and exit codes out.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    missing_docs
+)]
 
 mod artifact;
 mod bad_input;
@@ -8,6 +14,8 @@ mod demo;
 mod heatmap;
 mod ll;
 mod ll_log;
+#[cfg(target_os = "linux")]
+mod nccl_run;
 mod normal;
 mod report;
 

@@ -8,6 +8,7 @@ use clap::Args;
 use deepxtrace_nccl_h2::{Analyzer, Finding, Moment, ReadReport, RunFolder, TraceReader};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::left;
 use super::settings::SettingsFlags;
 use super::warnings;
 use crate::commands::Outcome;
@@ -61,7 +62,10 @@ impl Analyze {
         let Some(folder) = self.folder.as_ref().or(given.log_dir.as_ref()) else {
             bail!("name the folder of the traces, or a configuration file with log_dir");
         };
+        // A process that was killed early may have left nothing but its rings.
+        left::take_up(folder);
         let run = RunFolder::find(folder, self.run_id.as_deref())?;
+        left::take_up(&run.path);
         let mut files = run.files()?;
         if let Some(folder) = &self.heartbeat_dir {
             files.extend(heartbeat_files(folder)?);

@@ -121,6 +121,19 @@ impl Live {
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
+    /// Reads to the end of a job that has ended, and gives what is still open as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Live::look`].
+    #[cfg(target_os = "linux")]
+    pub fn finish(&mut self) -> anyhow::Result<Vec<Finding>> {
+        let mut found = self.look(true, None)?;
+        let open = self.analyzer.finish(self.moment());
+        found.extend(self.keep(open)?);
+        Ok(found)
+    }
+
     /// Reads what is new and scans. The last look also takes lines that have no end. When
     /// something is found, `dot` gets the picture of who waits for whom.
     ///
@@ -146,6 +159,16 @@ impl Live {
         }
         let graph = dot.map(|path| (path, self.analyzer.wait_graph(now)));
         let found = self.analyzer.scan(now);
+        let new = self.keep(found)?;
+        if let (Some((path, graph)), false) = (graph, new.is_empty()) {
+            fs::write(path, graph.to_dot()).with_context(|| path.display().to_string())?;
+        }
+        self.note_input()?;
+        Ok(new)
+    }
+
+    /// Appends findings to their file and notes them; gives back those that are new.
+    fn keep(&mut self, found: Vec<Finding>) -> anyhow::Result<Vec<Finding>> {
         let new = self
             .findings
             .append(found)
@@ -159,10 +182,6 @@ impl Live {
                 finding.comm_seq,
             ))?;
         }
-        if let (Some((path, graph)), false) = (graph, new.is_empty()) {
-            fs::write(path, graph.to_dot()).with_context(|| path.display().to_string())?;
-        }
-        self.note_input()?;
         Ok(new)
     }
 

@@ -1,6 +1,7 @@
 //! `deepxtrace nccl ...`: hangs of NCCL calls.
 
 mod analyze;
+mod left;
 mod live;
 mod replay;
 #[cfg(target_os = "linux")]

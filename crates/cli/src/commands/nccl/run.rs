@@ -8,22 +8,20 @@ mod watch;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use deepxtrace_nccl_h2::Settings;
-use deepxtrace_nccl_ring::{recover, ring_folder};
 
+use super::left;
+use super::settings::SettingsFlags;
+use super::watch::EXIT_CODE_FILE;
 use crate::commands::Outcome;
 use crate::output::Output;
 
 use launch::Job;
 use watch::{Told, Watcher};
-
-/// File with the job's exit code, in the folder of the run.
-const EXIT_CODE_FILE: &str = "training.exit_code";
 
 /// Run a job with the probe and say what hangs while it runs.
 ///
@@ -48,21 +46,11 @@ pub struct Run {
     /// Also record calls of functions that programs look up by name with dlsym
     #[arg(long)]
     wrap_dlsym: bool,
-    /// Seconds until a rank that has not entered a collective is missing (60)
-    #[arg(long, value_name = "SECONDS")]
-    collective_timeout: Option<f64>,
-    /// Seconds until the other side of a send or receive is missing (the collective timeout)
-    #[arg(long, value_name = "SECONDS")]
-    p2p_timeout: Option<f64>,
-    /// Seconds until a call that has not returned is stuck (the collective timeout)
-    #[arg(long, value_name = "SECONDS")]
-    missing_exit_timeout: Option<f64>,
-    /// Seconds between two looks at the traces (5)
-    #[arg(long, value_name = "SECONDS")]
-    scan_interval: Option<f64>,
     /// Exit with 1 when something was found and the job itself ended well
     #[arg(long)]
     fail_on_findings: bool,
+    #[command(flatten)]
+    settings: SettingsFlags,
     /// The job
     #[arg(
         value_name = "COMMAND",
@@ -96,37 +84,27 @@ struct Prepared {
 impl Run {
     /// Runs the job to its end.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
-        let settings = self.settings();
+        let settings = self.settings.read()?.settings;
         // A bad setting is told before the job starts.
-        let config = settings.resolve()?;
+        settings.resolve()?;
         let mut run = self.prepare()?;
         output.flush()?;
         say(&format!("run {}: traces in {}", run.run_id, run.folder.display()));
-        let mut watcher = Watcher::new(&run.folder, &run.run_id, config, run.analyzes);
-        let status = run.job.wait(|| watcher.look_if_due(tell))?;
+        let mut watcher = Watcher::new(&run.folder, &run.run_id, settings, run.analyzes);
+        let status = run.job.wait(|| watcher.look_if_due())?;
         let code = launch::exit_code(status);
-        drain(&run.folder);
+        left::take_up(&run.folder);
         if run.node.unwrap_or(0) == 0 {
             let path = run.folder.join(EXIT_CODE_FILE);
             std::fs::write(&path, format!("{code}\n"))
                 .with_context(|| path.display().to_string())?;
         }
-        let told = watcher.finish(tell)?;
+        let told = watcher.finish()?;
         summarize(&run, &told, code);
         if code == 0 && told.findings > 0 && self.fail_on_findings {
             return Ok(Outcome::Found);
         }
         Ok(Outcome::Exit(code))
-    }
-
-    fn settings(&self) -> Settings {
-        Settings {
-            collective_timeout_s: self.collective_timeout,
-            p2p_timeout_s: self.p2p_timeout,
-            missing_exit_timeout_s: self.missing_exit_timeout,
-            scan_interval_s: self.scan_interval,
-            ..Settings::default()
-        }
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
@@ -153,23 +131,6 @@ impl Run {
     }
 }
 
-/// Writes what killed processes left in their rings to the trace.
-fn drain(folder: &Path) {
-    match recover(folder, &ring_folder()) {
-        Ok(found) => {
-            for (path, error) in found.failed {
-                say(&format!("{}: {error}", path.display()));
-            }
-        }
-        Err(error) => say(&format!("{}: {error}", folder.display())),
-    }
-}
-
-/// One finding or remark.
-fn tell(line: &str) {
-    say(line);
-}
-
 /// Writes a line to standard error: standard output belongs to the job.
 fn say(line: &str) {
     // Nobody is left to tell when standard error is closed.
@@ -177,7 +138,7 @@ fn say(line: &str) {
 }
 
 fn summarize(run: &Prepared, told: &Told, code: u8) {
-    if told.processes == 0 && run.analyzes {
+    if !told.calls_seen {
         say("no NCCL call was seen: the job made none, or not from a process with a rank");
     }
     let findings = match told.findings {

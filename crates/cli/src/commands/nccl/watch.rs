@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use deepxtrace_nccl_h2::{ReadError, RunFolder, Settings};
 
+use super::left;
 use super::live::{Live, Wanted};
 use super::settings::SettingsFlags;
 use crate::commands::Outcome;
@@ -69,6 +70,7 @@ impl Watch {
         let mut ending = Ending::new(&run.path, live.grace());
         loop {
             let last = wanted.stop() || ending.reached();
+            left::take_up(&run.path);
             let findings = live.look(last, self.dot.as_deref())?;
             found |= !findings.is_empty();
             for finding in &findings {

@@ -1,20 +1,21 @@
 //! Looking at the traces while the job runs.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use deepxtrace_nccl_h2::{Analyzer, Config, Details, Finding, Moment, TraceTail};
+use deepxtrace_nccl_h2::{Details, Finding, RunFolder, Settings};
 
-use super::drain;
 use super::processes::Processes;
+use super::say;
+use crate::commands::nccl::left;
+use crate::commands::nccl::live::Live;
+use crate::text;
 
-/// File with the findings, one JSON object a line.
-const FINDINGS_FILE: &str = "findings.jsonl";
 /// Most processes of a finding that the system is asked about.
 const MAX_DESCRIBED: usize = 16;
+/// Time between two looks for new processes and for killed ones.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -23,101 +24,91 @@ pub struct Told {
     pub findings: usize,
     /// Their kinds.
     pub kinds: Vec<&'static str>,
-    /// Processes that called NCCL.
-    pub processes: usize,
+    /// Whether any process called NCCL.
+    pub calls_seen: bool,
 }
 
 /// Follows the traces of a run.
 pub struct Watcher {
-    folder: PathBuf,
-    analyzer: Analyzer,
-    tail: TraceTail,
+    run: RunFolder,
+    settings: Settings,
     processes: Processes,
+    live: Option<Live>,
     analyzes: bool,
-    interval: Duration,
     next: Instant,
-    began: Instant,
-    file: Option<File>,
+    next_look: Instant,
     told: Told,
 }
 
 impl Watcher {
     /// Begins with an empty folder.
-    pub fn new(folder: &Path, run_id: &str, config: Config, analyzes: bool) -> Self {
-        let interval = Duration::try_from_secs_f64(config.scan_interval_s);
+    pub fn new(folder: &Path, run_id: &str, settings: Settings, analyzes: bool) -> Self {
         Self {
-            folder: folder.to_owned(),
-            analyzer: Analyzer::new(run_id, config),
-            tail: TraceTail::new(vec![folder.to_owned()]),
+            run: RunFolder { path: folder.to_owned(), run_id: run_id.to_owned() },
+            settings,
             processes: Processes::new(Path::new("/proc"), run_id),
+            live: None,
             analyzes,
-            interval: interval.unwrap_or(Duration::from_secs(5)),
             next: Instant::now(),
-            began: Instant::now(),
-            file: None,
+            next_look: Instant::now(),
             told: Told::default(),
         }
     }
 
-    /// Reads and scans if the time has come.
-    pub fn look_if_due(&mut self, tell: fn(&str)) {
-        if Instant::now() < self.next {
+    /// Looks around if the time has come. A job is not ended because it cannot be watched: what goes
+    /// wrong is said.
+    pub fn look_if_due(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
             return;
         }
-        self.next = Instant::now() + self.interval;
+        self.next = now + INTERVAL;
         self.processes.look();
-        drain(&self.folder);
-        if let Err(error) = self.look(tell) {
-            tell(&format!("{error:#}"));
+        left::take_up(&self.run.path);
+        if self.analyzes && now >= self.next_look {
+            let looked = self.look();
+            self.next_look =
+                now + self.live.as_ref().map_or(Duration::from_secs(5), Live::interval);
+            if let Err(error) = looked {
+                say(&format!("this run is watched no longer: {error:#}"));
+                self.analyzes = false;
+            }
         }
     }
 
-    /// Reads to the end and scans once more.
-    pub fn finish(mut self, tell: fn(&str)) -> anyhow::Result<Told> {
-        self.look(tell)?;
-        let (moment, analyzer) = (self.moment(), &mut self.analyzer);
-        self.tail.finish(|event| {
-            analyzer.ingest(event, moment);
-        });
-        self.scan(tell)?;
-        self.told.processes = self.analyzer.process_count();
+    /// Reads to the end and says what is still open.
+    pub fn finish(mut self) -> anyhow::Result<Told> {
+        self.told.calls_seen = self.run.files().is_ok_and(|files| !files.is_empty());
+        if self.analyzes {
+            let findings = self.live()?.finish()?;
+            self.tell(&findings)?;
+        }
+        if let Some(live) = self.live.take() {
+            live.close();
+        }
         Ok(self.told)
     }
 
-    fn moment(&self) -> Moment {
-        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { monotonic_ns: nanoseconds(self.began.elapsed()), unix_ns: nanoseconds(unix) }
+    fn live(&mut self) -> anyhow::Result<&mut Live> {
+        let live = match self.live.take() {
+            Some(live) => live,
+            None => Live::new(&self.run, None, None, self.settings)?,
+        };
+        Ok(self.live.insert(live))
     }
 
-    fn look(&mut self, tell: fn(&str)) -> anyhow::Result<()> {
-        loop {
-            let (moment, analyzer) = (self.moment(), &mut self.analyzer);
-            let more = self.tail.poll(|event| {
-                analyzer.ingest(event, moment);
-            })?;
-            if !more {
-                break;
-            }
-        }
-        self.scan(tell)
+    fn look(&mut self) -> anyhow::Result<()> {
+        let findings = self.live()?.look(false, None)?;
+        Ok(self.tell(&findings)?)
     }
 
-    fn scan(&mut self, tell: fn(&str)) -> anyhow::Result<()> {
-        if !self.analyzes {
-            return Ok(());
-        }
-        let findings = self.analyzer.scan(self.moment());
-        if findings.is_empty() {
-            return Ok(());
-        }
-        self.keep(&findings).context(FINDINGS_FILE)?;
-        for finding in &findings {
-            let confidence = finding.confidence().as_str();
-            tell(&format!("{} ({confidence}): {}", finding.hang_type.as_str(), finding.to_json()));
-            for rank in ranks(finding).into_iter().take(MAX_DESCRIBED) {
-                if let Some(says) = self.processes.describe(rank, None) {
-                    tell(&format!("  {says}"));
+    fn tell(&mut self, findings: &[Finding]) -> io::Result<()> {
+        let mut out = anstream::stderr().lock();
+        for finding in findings {
+            text::nccl::finding(&mut out, finding)?;
+            for (rank, pid) in ranks(finding).into_iter().take(MAX_DESCRIBED) {
+                if let Some(says) = self.processes.describe(rank, pid) {
+                    writeln!(out, "  {says}")?;
                 }
             }
             self.told.findings += 1;
@@ -125,25 +116,20 @@ impl Watcher {
         }
         Ok(())
     }
-
-    fn keep(&mut self, findings: &[Finding]) -> io::Result<()> {
-        let path = self.folder.join(FINDINGS_FILE);
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(OpenOptions::new().append(true).create(true).open(path)?),
-        };
-        let lines: String = findings.iter().map(|finding| finding.to_json() + "\n").collect();
-        file.write_all(lines.as_bytes())?;
-        file.sync_data()
-    }
 }
 
-/// Ranks of the run that a finding waits for.
-fn ranks(finding: &Finding) -> Vec<i64> {
-    match &finding.details {
-        Details::CollectiveMissingEnter(details) => {
-            details.missing_rank_status.iter().filter_map(|status| status.rank).collect()
+/// Ranks of the run that a finding waits for, each with its process where the trace names it.
+fn ranks(finding: &Finding) -> Vec<(i64, Option<u32>)> {
+    let statuses = match &finding.details {
+        Details::CollectiveMissingEnter(details) => &details.missing_rank_status,
+        Details::CommInitMissingEnter(details) => &details.missing_rank_status,
+        Details::RootBlocker(details) => {
+            let pid = |pid: Option<i64>| pid.and_then(|pid| u32::try_from(pid).ok());
+            let roots = details.roots.iter();
+            return roots.filter_map(|root| Some((root.rank?, pid(root.pid)))).collect();
         }
-        _ => Vec::new(),
-    }
+        Details::RankHeartbeatTimeout(details) => return vec![(details.rank, None)],
+        _ => return Vec::new(),
+    };
+    statuses.iter().filter_map(|status| Some((status.rank?, None))).collect()
 }
