@@ -16,6 +16,8 @@ mod ll;
 mod ll_log;
 #[cfg(target_os = "linux")]
 mod nccl_run;
+mod nccl_dumps;
+mod nccl_ras;
 mod normal;
 mod report;
 

@@ -157,9 +157,12 @@ impl Analysis<'_> {
             notes.push(Note::MoreMismatches { group: group.clone(), count });
         }
         if let Some(open) = &rounds.open {
-            let ranks = open.not_completed.iter().map(|rank| view.global(*rank)).collect();
+            let ranks = globals(view, &open.not_completed);
             let api = self.api(view, open.site);
-            self.report.notes.push(Note::NotCompleted { group, api, seq: open.seq, ranks });
+            let without_dump = globals(view, &view.without_dump);
+            let seq = open.seq;
+            let note = Note::NotCompleted { group, api, seq, ranks, without_dump };
+            self.report.notes.push(note);
         }
     }
 
@@ -455,8 +458,12 @@ fn located(view: &GroupView<'_>, finding: Finding, call_sites: Sites<'_>) -> Loc
             ranks: view.group.ranks.clone(),
         },
         call_sites: call_sites.finish(),
-        ranks_without_dump: view.without_dump.iter().map(|rank| view.global(*rank)).collect(),
+        ranks_without_dump: globals(view, &view.without_dump),
     }
+}
+
+fn globals(view: &GroupView<'_>, comm_ranks: &[i64]) -> Vec<i64> {
+    comm_ranks.iter().map(|rank| view.global(*rank)).collect()
 }
 
 fn size(view: &GroupView<'_>) -> i64 {

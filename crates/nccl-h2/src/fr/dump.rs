@@ -37,6 +37,7 @@ pub(crate) fn interpret(view: &View<'_>, root: Value, limits: &Limits) -> Result
         stacks: Interner::default(),
         groups: Interner::default(),
         known: groups,
+        frame_keys: FrameKeys::default(),
         scratch: Vec::new(),
         work: limits.values.saturating_mul(4),
         limits,
@@ -226,6 +227,7 @@ struct Reader<'a> {
     stacks: Interner<Vec<Frame>>,
     groups: Interner<Group>,
     known: Vec<Group>,
+    frame_keys: FrameKeys,
     scratch: Vec<u8>,
     /// Values that may still be looked at: one value may stand in many places.
     work: usize,
@@ -363,17 +365,17 @@ impl<'a> Reader<'a> {
         self.spend(frames.len().saturating_mul(6))?;
         self.scratch.clear();
         for frame in frames {
-            let (name, file, line) = frame_parts(&self.view, *frame);
+            let (name, file, line) = self.frame_keys.parts(&self.view, *frame);
             self.scratch.extend_from_slice(name);
             self.scratch.push(0);
             self.scratch.extend_from_slice(file);
             self.scratch.push(0);
             self.scratch.extend_from_slice(&line.to_le_bytes());
         }
-        let view = self.view;
+        let (view, keys) = (self.view, &mut self.frame_keys);
         self.stacks.number(&self.scratch, || {
             let frame = |frame: &Value| {
-                let (function, file, line) = frame_parts(&view, *frame);
+                let (function, file, line) = keys.parts(&view, *frame);
                 Frame {
                     file: String::from_utf8_lossy(file).into_owned(),
                     function: String::from_utf8_lossy(function).into_owned(),
@@ -428,19 +430,40 @@ fn overdue(record: &Record, timeout_ms: i64) -> bool {
             >= timeout_ms.saturating_mul(1_000_000)
 }
 
-/// Function, file and line of a frame.
-fn frame_parts<'a>(view: &View<'a>, frame: Value) -> (&'a [u8], &'a [u8], i64) {
-    let mut parts: (&[u8], &[u8], i64) = (b"", b"", -1);
-    for pair in view.pairs(frame).unwrap_or_default().chunks_exact(2).take(8) {
-        let [key, value] = pair else { continue };
-        match view.bytes(*key).unwrap_or_default() {
-            b"name" => parts.0 = view.bytes(*value).unwrap_or_default(),
-            b"filename" => parts.1 = view.bytes(*value).unwrap_or_default(),
-            b"line" => parts.2 = integer(view, *value).unwrap_or(-1),
-            _ => {}
+/// The keys of frames as they stand in this dump: the same text again is the same key.
+#[derive(Default)]
+struct FrameKeys {
+    known: [Option<Value>; 3],
+}
+
+impl FrameKeys {
+    /// Function, file and line of a frame.
+    fn parts<'a>(&mut self, view: &View<'a>, frame: Value) -> (&'a [u8], &'a [u8], i64) {
+        let mut parts: (&[u8], &[u8], i64) = (b"", b"", -1);
+        for pair in view.pairs(frame).unwrap_or_default().chunks_exact(2).take(8) {
+            let [key, value] = pair else { continue };
+            match self.place(view, *key) {
+                Some(0) => parts.0 = view.bytes(*value).unwrap_or_default(),
+                Some(1) => parts.1 = view.bytes(*value).unwrap_or_default(),
+                Some(_) => parts.2 = integer(view, *value).unwrap_or(-1),
+                None => {}
+            }
         }
+        parts
     }
-    parts
+
+    fn place(&mut self, view: &View<'_>, key: Value) -> Option<usize> {
+        if let Some(place) = self.known.iter().position(|known| *known == Some(key)) {
+            return Some(place);
+        }
+        let names: [&[u8]; 3] = [b"name", b"filename", b"line"];
+        let name = view.bytes(key)?;
+        let place = names.iter().position(|known| *known == name)?;
+        if let Some(known) = self.known.get_mut(place) {
+            *known = Some(key);
+        }
+        Some(place)
+    }
 }
 
 /// Tensors from their sizes and datatypes. A tensor without dimensions has one element.

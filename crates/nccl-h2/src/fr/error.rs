@@ -109,7 +109,7 @@ pub enum Fault {
 #[non_exhaustive]
 pub enum FrError {
     /// A file or folder could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Io {
         /// Which.
         path: PathBuf,
@@ -123,11 +123,12 @@ pub enum FrError {
         path: PathBuf,
     },
     /// A file is no dump that can be read.
-    #[error("cannot read {path} as a Flight Recorder dump: {fault}")]
+    #[error("cannot read {path} as a Flight Recorder dump")]
     Dump {
         /// Which.
         path: PathBuf,
         /// Why.
+        #[source]
         fault: Fault,
     },
     /// The rank of a dump is not in its file name.

@@ -100,6 +100,30 @@ pub(crate) fn load(
     Ok((loaded, problems))
 }
 
+/// Bytes at the beginning of a file that tell what it is.
+const HEAD: u64 = 4096;
+
+/// Whether a file, or the first file of a folder that could be, looks like a dump: a pickle or JSON
+/// object with the keys of one.
+pub fn is_dump(path: &Path) -> bool {
+    let mut files = Vec::new();
+    if find(path, 0, &mut files).is_err() {
+        return false;
+    }
+    files.sort();
+    files.iter().any(|file| looks_like_dump(file).unwrap_or(false))
+}
+
+fn looks_like_dump(path: &Path) -> std::io::Result<bool> {
+    let mut head = Vec::new();
+    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    let pickle = matches!(head.as_slice(), [0x80, 2..=5, ..]);
+    let json = head.first() == Some(&b'{');
+    let has = |key: &[u8]| head.windows(key.len()).any(|bytes| bytes == key);
+    let keys: [&[u8]; 4] = [b"pg_config", b"pg_status", b"profiling_name", b"comm_lib_version"];
+    Ok((pickle || json) && keys.iter().any(|key| has(key)))
+}
+
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FrError + '_ {
     move |source| FrError::Io { path: path.to_owned(), source }
 }

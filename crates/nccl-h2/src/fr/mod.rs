@@ -37,6 +37,7 @@ mod sites;
 mod timeline;
 mod value;
 
+pub use load::is_dump;
 pub use error::{Fault, FrError, Limits};
 pub use record::Frame;
 pub use report::{CallSite, Located, Note, Options, ProcessGroup, Report};

@@ -96,7 +96,8 @@ impl Memo {
 
     #[inline(always)]
     fn put(&mut self, number: u32, value: Value, limit: usize) -> Step<()> {
-        if number as usize == self.dense.len() && self.len() < limit {
+        // The list has room only as far as the limit allows.
+        if number as usize == self.dense.len() && self.dense.len() < self.dense.capacity() {
             self.dense.push(value);
             return Ok(());
         }
@@ -104,12 +105,16 @@ impl Memo {
     }
 
     fn put_elsewhere(&mut self, number: u32, value: Value, limit: usize) -> Step<()> {
-        if let Some(place) = self.dense.get_mut(number as usize) {
-            *place = value;
-        } else if self.len() < limit {
-            self.sparse.insert(number, value);
-        } else {
+        let place = number as usize;
+        if let Some(known) = self.dense.get_mut(place) {
+            *known = value;
+        } else if self.len() >= limit {
             return Err(too_many(limit));
+        } else if place == self.dense.len() {
+            make_room(&mut self.dense, limit);
+            self.dense.push(value);
+        } else {
+            self.sparse.insert(number, value);
         }
         Ok(())
     }
@@ -130,33 +135,45 @@ impl Memo {
     }
 }
 
+/// Doubles the room of a list, to the limit at most.
+#[cold]
+fn make_room(values: &mut Vec<Value>, limit: usize) {
+    let wanted = values.len().saturating_mul(2).clamp(64, limit.max(64));
+    values.reserve_exact(wanted.saturating_sub(values.len()).max(1));
+}
+
 /// The values that are not yet in a container, and the marks between them.
 #[derive(Debug, Default)]
 struct Stack {
     values: Vec<Value>,
     marks: Vec<usize>,
+    /// How much of the stack lies below the innermost mark.
+    floor: usize,
 }
 
 impl Stack {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.marks.clear();
+        self.floor = 0;
+    }
+
     #[inline(always)]
     fn push(&mut self, value: Value, limit: usize) -> Step<()> {
-        if self.values.len() >= limit {
-            return Err(too_many(limit));
+        if self.values.len() == self.values.capacity() {
+            if self.values.len() >= limit {
+                return Err(too_many(limit));
+            }
+            make_room(&mut self.values, limit);
         }
         self.values.push(value);
         Ok(())
     }
 
-    /// How much of the stack lies below the innermost mark.
-    #[inline(always)]
-    fn floor(&self) -> usize {
-        self.marks.last().copied().unwrap_or(0)
-    }
-
     #[inline(always)]
     fn top(&self, at: usize) -> Step<Value> {
         match self.values.last() {
-            Some(top) if self.values.len() > self.floor() => Ok(*top),
+            Some(top) if self.values.len() > self.floor => Ok(*top),
             _ => Err(malformed(at, "no value on the stack")),
         }
     }
@@ -171,14 +188,18 @@ impl Stack {
         if self.marks.len() >= limits.depth {
             return Err(Box::new(Fault::TooDeep { limit: limits.depth }));
         }
-        self.marks.push(self.values.len());
+        self.floor = self.values.len();
+        self.marks.push(self.floor);
         Ok(())
     }
 
     /// Takes the innermost mark away and returns how many values lie above it.
     fn above_mark(&mut self, at: usize) -> Step<usize> {
         match self.marks.pop() {
-            Some(mark) => Ok(self.values.len().saturating_sub(mark)),
+            Some(mark) => {
+                self.floor = self.marks.last().copied().unwrap_or(0);
+                Ok(self.values.len().saturating_sub(mark))
+            }
             None => Err(malformed(at, "no mark to go back to")),
         }
     }
@@ -186,7 +207,7 @@ impl Stack {
     /// Where the topmost so many values begin.
     fn start_of(&self, count: usize, at: usize) -> Step<usize> {
         match self.values.len().checked_sub(count) {
-            Some(start) if start >= self.floor() => Ok(start),
+            Some(start) if start >= self.floor => Ok(start),
             _ => Err(malformed(at, "too few values for this instruction")),
         }
     }
@@ -210,8 +231,7 @@ impl Machine {
         arena: &mut Arena,
         limits: &Limits,
     ) -> Result<Value, Fault> {
-        self.stack.values.clear();
-        self.stack.marks.clear();
+        self.stack.clear();
         self.memo.clear();
         arena.clear();
         if input.len() > limits.bytes || u32::try_from(input.len()).is_err() {

@@ -133,7 +133,8 @@ pub enum Note {
         count: i64,
     },
     /// All ranks with a dump have entered a call that was not over when the dumps were taken. If
-    /// the job hangs there, it hangs on the device or outside of the communication library.
+    /// the job hangs there, it waits for a rank without a dump, or it hangs on the device or outside
+    /// of the communication library.
     NotCompleted {
         /// The process group.
         group: String,
@@ -143,6 +144,8 @@ pub enum Note {
         seq: i64,
         /// Global ranks on which it was not over.
         ranks: Vec<i64>,
+        /// Global ranks of the group that have no dump.
+        without_dump: Vec<i64>,
     },
 }
 
@@ -170,13 +173,18 @@ impl fmt::Display for Note {
             Self::MoreMismatches { group, count } => {
                 write!(f, "group {group}: {count} more calls differ between ranks")
             }
-            Self::NotCompleted { group, api, seq, ranks } => write!(
-                f,
-                "group {group}: all ranks with a dump have entered {api} {seq}, which was not over \
-                 on ranks {}; if the job hangs there, it hangs on the device or outside of the \
-                 communication library",
-                list(ranks)
-            ),
+            Self::NotCompleted { group, api, seq, ranks, without_dump } => {
+                write!(
+                    f,
+                    "group {group}: all ranks with a dump have entered {api} {seq}, which was not \
+                     over on ranks {}; if the job hangs there, it ",
+                    list(ranks)
+                )?;
+                if !without_dump.is_empty() {
+                    write!(f, "waits for ranks {}, or it ", list(without_dump))?;
+                }
+                f.write_str("hangs on the device or outside of the communication library")
+            }
         }
     }
 }

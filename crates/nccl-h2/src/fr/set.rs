@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fr::error::{FrError, Limits};
+use crate::fr::error::{Fault, FrError, Limits};
 use crate::fr::intern::Interner;
-use crate::fr::load::{self, Loaded};
+use crate::fr::load::{self, Loaded, Reader};
 use crate::fr::record::{Frame, Group, Record, Shape};
 
 /// The Flight Recorder dumps of a job: one a rank.
@@ -116,6 +116,23 @@ impl DumpSet {
         let mut set = assemble(loaded);
         set.problems = problems;
         Ok(set)
+    }
+
+    /// Reads dumps that are in memory, each with its rank. Of two dumps of one rank the first is
+    /// taken.
+    ///
+    /// # Errors
+    /// The rank of a dump that cannot be read, and why.
+    pub fn from_memory(dumps: &[(i64, &[u8])], limits: &Limits) -> Result<Self, (i64, Fault)> {
+        let mut reader = Reader::default();
+        let mut loaded = Vec::with_capacity(dumps.len());
+        for (rank, bytes) in dumps {
+            let dump = reader.read(bytes, limits).map_err(|fault| (*rank, fault))?;
+            loaded.push(Loaded { path: PathBuf::new(), rank: *rank, dump });
+        }
+        loaded.sort_by_key(|loaded| loaded.rank);
+        loaded.dedup_by_key(|loaded| loaded.rank);
+        Ok(assemble(loaded))
     }
 
     /// The ranks that have a dump, in order.

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum RasError {
     /// The host has no address.
-    #[error("cannot resolve {host}: {source}")]
+    #[error("cannot resolve {host}")]
     Resolve {
         /// The host.
         host: String,
@@ -16,8 +16,8 @@ pub enum RasError {
     },
     /// Nobody listens.
     #[error(
-        "cannot connect to {address}: {source}; NCCL 2.24 and later listen on localhost:28028, \
-         unless NCCL_RAS_ENABLE=0 or NCCL_RAS_ADDR says otherwise"
+        "cannot connect to {address} (NCCL 2.24 and later listen on localhost:28028, unless \
+         NCCL_RAS_ENABLE=0 or NCCL_RAS_ADDR says otherwise)"
     )]
     Connect {
         /// Host and port.
@@ -26,7 +26,7 @@ pub enum RasError {
         source: std::io::Error,
     },
     /// The connection broke.
-    #[error("the connection to {address} broke: {source}")]
+    #[error("the connection to {address} broke")]
     Io {
         /// Host and port.
         address: String,

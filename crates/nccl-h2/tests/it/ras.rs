@@ -336,6 +336,6 @@ fn nobody_on_the_port_is_an_error_that_says_how_ras_is_set() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let client = Client { host: "127.0.0.1".to_owned(), port, ..Client::default() };
     let text = client.ask().unwrap_err().to_string();
-    assert!(text.starts_with(&format!("cannot connect to 127.0.0.1:{port}: ")), "{text}");
+    assert!(text.starts_with(&format!("cannot connect to 127.0.0.1:{port} (NCCL")), "{text}");
     assert!(text.contains("NCCL_RAS_ENABLE"), "{text}");
 }

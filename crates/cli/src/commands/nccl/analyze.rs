@@ -4,13 +4,14 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use clap::Args;
-use deepxtrace_nccl_h2::{Analyzer, Finding, Moment, ReadReport, RunFolder, TraceReader};
+use clap::{Args, ValueEnum};
+use deepxtrace_nccl_h2::{
+    Analyzer, Config, Finding, Moment, ReadReport, RunFolder, TraceReader, fr, ras,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::left;
-use super::settings::SettingsFlags;
-use super::warnings;
+use super::settings::{Given, SettingsFlags};
+use super::{dumps, left, ras as answers, warnings};
 use crate::commands::Outcome;
 use crate::output::{FAINT, GOOD, Output};
 use crate::text;
@@ -20,14 +21,19 @@ const LONG: u64 = 64 << 20;
 /// Threads that read; the analysis itself is done by one at a time.
 const MAX_THREADS: usize = 4;
 
-/// Diagnose the traces of a job that has ended or hangs.
+/// Diagnose what is recorded of a job that has ended or hangs.
 ///
-/// DIR is the folder of a run, the folder `tracing` above it, or the log folder above that.
+/// PATH is the folder of traces of a run, the folder `tracing` above it, or the log folder above
+/// that; or a folder of PyTorch Flight Recorder dumps; or answers of NCCL's RAS, two or more files
+/// in the order of time.
 #[derive(Debug, Args)]
 pub struct Analyze {
-    /// The folder; by default the log_dir of the configuration file
-    #[arg(value_name = "DIR")]
-    folder: Option<PathBuf>,
+    /// The folder or files; by default the log_dir of the configuration file
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// What is recorded; auto looks at the files
+    #[arg(long, value_name = "KIND", default_value = "auto")]
+    format: Format,
     /// The run; needed only where the folder holds several
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
@@ -51,6 +57,34 @@ pub struct Analyze {
     settings: SettingsFlags,
 }
 
+/// Kinds of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// What the files look like
+    Auto,
+    /// Traces of this project's probe
+    Trace,
+    /// PyTorch Flight Recorder dumps
+    Fr,
+    /// Answers of NCCL's RAS
+    Ras,
+}
+
+impl Format {
+    /// The kind that is asked for, or what the files look like.
+    fn of(self, paths: &[PathBuf], run_id: Option<&str>) -> Self {
+        match (self, paths) {
+            (Self::Auto, []) => Self::Trace,
+            (Self::Auto, paths) if paths.iter().all(|path| answers::is_answer(path)) => Self::Ras,
+            (Self::Auto, [folder, ..]) => {
+                let is_run = folder.is_dir() && RunFolder::find(folder, run_id).is_ok();
+                if !is_run && fr::is_dump(folder) { Self::Fr } else { Self::Trace }
+            }
+            (given, _) => given,
+        }
+    }
+}
+
 impl Analyze {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
@@ -59,7 +93,28 @@ impl Analyze {
         if !(self.stood_still >= 0.0 && self.stood_still <= 1e9) {
             bail!("--stood-still is {}: a number of seconds from 0 on is needed", self.stood_still);
         }
-        let Some(folder) = self.folder.as_ref().or(given.log_dir.as_ref()) else {
+        let run_id = self.run_id.clone().unwrap_or_default();
+        let counts = match self.format.of(&self.paths, self.run_id.as_deref()) {
+            Format::Fr => {
+                let stood_still_s = self.stood_still;
+                let options = fr::Options { config, stood_still_s, run_id };
+                dumps::analyze(&self.paths, &options, self.json, output)?
+            }
+            Format::Ras => {
+                let options = ras::Options { config, run_id };
+                answers::analyze(&self.paths, &options, self.json, output)?
+            }
+            Format::Auto | Format::Trace => self.trace(&given, config, output)?,
+        };
+        Ok(if counts && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+    }
+
+    /// Diagnoses traces. Says whether anything was found that counts.
+    fn trace(&self, given: &Given, config: Config, output: &mut Output) -> anyhow::Result<bool> {
+        if let [_, second, ..] = self.paths.as_slice() {
+            bail!("{}: one folder of traces can be analyzed, not two", second.display());
+        }
+        let Some(folder) = self.paths.first().or(given.log_dir.as_ref()) else {
             bail!("name the folder of the traces, or a configuration file with log_dir");
         };
         // A process that was killed early may have left nothing but its rings.
@@ -93,8 +148,7 @@ impl Analyze {
             let error = file.error.as_deref().unwrap_or_default();
             bail!("{}: {error}; the findings lack what it holds", file.path.display());
         }
-        let counts = findings.iter().any(|finding| !finding.trace_ended_early());
-        Ok(if counts && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+        Ok(findings.iter().any(|finding| !finding.trace_ended_early()))
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod analyze;
 mod left;
+mod dumps;
 mod live;
+mod ras;
 mod replay;
 #[cfg(target_os = "linux")]
 mod run;
@@ -27,6 +29,7 @@ enum NcclCommand {
     Analyze(analyze::Analyze),
     Watch(watch::Watch),
     Replay(replay::Replay),
+    Ras(ras::Ras),
     #[cfg(target_os = "linux")]
     Run(run::Run),
 }
@@ -38,6 +41,7 @@ impl Nccl {
             NcclCommand::Analyze(command) => command.run(output),
             NcclCommand::Watch(command) => command.run(output),
             NcclCommand::Replay(command) => command.run(output),
+            NcclCommand::Ras(command) => command.run(output),
             #[cfg(target_os = "linux")]
             NcclCommand::Run(command) => command.run(output),
         }

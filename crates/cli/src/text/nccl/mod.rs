@@ -44,8 +44,17 @@ pub fn told(finding: &Finding) -> Told {
     }
 }
 
+/// What to do about a trace that ends too early.
+const EARLY: &str = "The trace ends before the timeout. If the job hung from then on, say so with \
+                     --stood-still SECONDS; if this is a copy of a running job, copy it again later.";
+
 /// Prints a finding: a heading, a sentence, facts, advice.
 pub fn finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
+    finding_of(out, finding, EARLY)
+}
+
+/// Prints a finding of records that end before the timeout in a way of their own.
+pub fn finding_of(out: &mut impl Write, finding: &Finding, early: &str) -> io::Result<()> {
     let style = match finding.confidence() {
         Confidence::Confirmed | Confidence::Observed if !finding.trace_ended_early() => BAD,
         _ => WARNING,
@@ -59,11 +68,7 @@ pub fn finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
         writeln!(out, "  {fact}")?;
     }
     if finding.trace_ended_early() {
-        writeln!(
-            out,
-            "  {WARNING}The trace ends before the timeout.{WARNING:#} If the job hung from then on, say \
-             so with --stood-still SECONDS; if this is a copy of a running job, copy it again later."
-        )?;
+        writeln!(out, "  {WARNING}{early}{WARNING:#}")?;
     }
     if !told.next.is_empty() {
         writeln!(out, "  {FAINT}next:{FAINT:#} {}", told.next)?;

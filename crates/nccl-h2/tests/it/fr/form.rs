@@ -103,8 +103,10 @@ fn other_files_of_a_folder_are_passed_over_and_broken_dumps_are_named() {
     let set = DumpSet::read(&[folder.path().to_owned()]).unwrap();
     assert_eq!(set.ranks().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(set.problems().len(), 1);
-    let text = set.problems()[0].to_string();
-    assert!(text.contains("fr_rank_2.pickle") && text.contains("cut short"), "{text}");
+    let problem = &set.problems()[0];
+    assert!(problem.to_string().contains("fr_rank_2.pickle"), "{problem}");
+    let why = std::error::Error::source(problem).unwrap().to_string();
+    assert!(why.contains("cut short"), "{why}");
     assert_eq!(kinds(&set.analyze(&Options::default())), [("collective_missing_enter", "0", 81)]);
 }
 
