@@ -226,13 +226,20 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SPELLED_OUT: usize = 8;
         write!(f, "{} is ", self.setting)?;
-        for (i, (value, ranks)) in self.values.iter().enumerate() {
+        if self.values.len() > SPELLED_OUT {
+            write!(f, "different on {} ranks or groups of ranks: ", self.values.len())?;
+        }
+        for (i, (value, ranks)) in self.values.iter().take(SPELLED_OUT).enumerate() {
             let comma = if i == 0 { "" } else { ", " };
             let plural = if ranks.len() == 1 { "rank" } else { "ranks" };
             write!(f, "{comma}{value} on {plural} {}", RankList(ranks))?;
         }
-        Ok(())
+        match self.values.len().checked_sub(SPELLED_OUT) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, ", and {more} more"),
+        }
     }
 }
 

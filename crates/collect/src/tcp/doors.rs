@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::peer::waiting;
 use super::secret::{PREAMBLE, Secret, Visitor};
 use crate::gather::GatherEvents;
 use crate::group::Hello;
@@ -20,7 +21,7 @@ pub(super) struct Doors {
     secret: Secret,
     visitors: Vec<Visit>,
     limit: usize,
-    /// Why the last connection could not be taken.
+    /// Why no connection can be taken, since the last one was.
     pub(super) trouble: Option<io::Error>,
 }
 
@@ -94,6 +95,7 @@ impl Doors {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     progress = true;
+                    self.trouble = None;
                     let usable = stream.set_nonblocking(true).and(stream.set_nodelay(true));
                     if self.visitors.len() >= self.limit || usable.is_err() {
                         events.strangers_refused += 1;
@@ -181,15 +183,30 @@ impl Visit {
     }
 
     fn refuse(&self, reason: &str) -> Look {
-        send_verdict(&self.stream, &Verdict::Refused(reason.to_owned()));
+        let verdict = Verdict::Refused(reason.to_owned());
+        send_verdict(&self.stream, &verdict, Duration::ZERO);
         Look::Stranger
     }
 }
 
-/// Sends a verdict as far as the socket takes it at once; whether it took all.
-pub(super) fn send_verdict(mut stream: &TcpStream, verdict: &Verdict) -> bool {
+/// Sends a verdict as far as the socket takes it within `patience`; whether it took all.
+pub(super) fn send_verdict(
+    mut stream: &TcpStream,
+    verdict: &Verdict,
+    patience: Duration,
+) -> bool {
     let Ok(text) = serde_json::to_vec(verdict) else { return false };
     let mut frame = Header::text(Kind::Verdict, text.len()).encode().to_vec();
     frame.extend(text);
-    stream.write_all(&frame).is_ok()
+    let (since, mut rest) = (Instant::now(), frame.as_slice());
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(n @ 1..) => rest = rest.get(n..).unwrap_or_default(),
+            Err(error) if waiting(&error).is_some() && since.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            _ => return false,
+        }
+    }
+    true
 }

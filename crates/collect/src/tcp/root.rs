@@ -24,6 +24,9 @@ const IDLE: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(250);
 /// How long to wait for further hellos once the ranks do not even agree on how many they are.
 const SIZE_DISPUTE: Duration = Duration::from_secs(3);
+/// How long the verdict may take, when all wait for it and when the others must not.
+const MEETING_VERDICT: Duration = Duration::from_secs(1);
+const LATER_VERDICT: Duration = Duration::from_millis(20);
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_millis(50);
 
@@ -45,7 +48,7 @@ pub(super) fn join(
         Err(error) => Verdict::Refused(error.to_string()),
     };
     for (stream, _) in meeting.everybody() {
-        send_verdict(stream, &verdict);
+        send_verdict(stream, &verdict, MEETING_VERDICT);
     }
     match outcome? {
         Agreement::Disabled => Ok(None),
@@ -252,7 +255,7 @@ impl Server {
                     (None, Verdict::Refused(format!("rank {rank} is not another rank's place")))
                 }
             };
-            let sent = send_verdict(&stream, &verdict);
+            let sent = send_verdict(&stream, &verdict, LATER_VERDICT);
             let Some(place) = place.filter(|_| sent) else {
                 refused += 1;
                 return;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use super::doors::Doors;
@@ -37,7 +37,7 @@ const PORT_BUSY: Duration = Duration::from_millis(100);
 /// | `MASTER_PORT` | the launcher's own port; the next one is ours unless the following is set |
 /// | `DEEPEP_DIAGNOSE_TCP_ADDR` | host of the root, in place of `MASTER_ADDR` |
 /// | `DEEPEP_DIAGNOSE_TCP_PORT` | port of the root |
-/// | `DEEPEP_DIAGNOSE_TCP_BIND` | address that the root binds; by default that of its host name, or all addresses when that is none of this machine |
+/// | `DEEPEP_DIAGNOSE_TCP_BIND` | address that the root binds; by default the root's host where it is given as an address of this machine, otherwise all addresses |
 /// | `DEEPEP_DIAGNOSE_SECRET` | the secret, 1 to 256 bytes |
 /// | `TORCHELASTIC_RUN_ID` | the secret where none is set: the run id of torchrun's `--rdzv-id` |
 ///
@@ -205,16 +205,14 @@ impl TcpGroup {
 
     fn bind_now(&self) -> Result<TcpListener, JoinError> {
         let port = self.route.port;
-        let bound = match self.bind {
-            Some(address) => TcpListener::bind((address, port)),
-            None => (self.route.host.as_str(), port)
-                .to_socket_addrs()
-                .and_then(|addresses| TcpListener::bind(&*addresses.collect::<Vec<_>>()))
-                .or_else(|error| match error.kind() {
-                    // The name stands for an address that another machine translates.
-                    ErrorKind::AddrNotAvailable => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
-                    _ => Err(error),
-                }),
+        let bound = match (self.bind, own_address(&self.route.host)) {
+            (Some(address), _) => TcpListener::bind((address, port)),
+            (None, Some(address)) => TcpListener::bind((address, port)).or_else(|error| {
+                // An address that another machine translates.
+                let translated = error.kind() == ErrorKind::AddrNotAvailable;
+                if translated { bind_all(port) } else { Err(error) }
+            }),
+            (None, None) => bind_all(port),
         };
         bound.map_err(|error| self.failed(&error))
     }
@@ -252,6 +250,18 @@ impl Group for TcpGroup {
             .map_err(|error| self.failed(&error))?;
         root::join(self.membership, doors, proposal, until)
     }
+}
+
+/// The address to listen at where the root's host is given as one. A name tells nothing: hosts often
+/// know their own as a loopback address.
+fn own_address(host: &str) -> Option<IpAddr> {
+    if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse().ok() }
+}
+
+/// Listens at all addresses, of both kinds where there are both.
+fn bind_all(port: u16) -> std::io::Result<TcpListener> {
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 fn number<T: std::str::FromStr>(
@@ -302,6 +312,15 @@ mod tests {
         assert_eq!(with("DEEPEP_DIAGNOSE_TCP_ADDR", "b").unwrap().place(), "b:29501");
         let bind = with("DEEPEP_DIAGNOSE_TCP_BIND", "127.0.0.1").unwrap().bind;
         assert_eq!(bind, Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    #[test]
+    fn only_an_address_is_bound_as_such() {
+        assert_eq!(own_address("10.0.0.1"), Some(IpAddr::from([10, 0, 0, 1])));
+        assert_eq!(own_address("localhost"), Some(IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(own_address("::1"), Some(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        // Its own name is often a loopback address on the host itself.
+        assert_eq!(own_address("node-0"), None);
     }
 
     #[test]
