@@ -14,10 +14,10 @@ mod demo;
 mod heatmap;
 mod ll;
 mod ll_log;
-#[cfg(target_os = "linux")]
-mod nccl_run;
 mod nccl_dumps;
 mod nccl_ras;
+#[cfg(target_os = "linux")]
+mod nccl_run;
 mod normal;
 mod report;
 

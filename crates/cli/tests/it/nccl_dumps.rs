@@ -12,7 +12,8 @@ use crate::run;
 /// A folder with the unpacked dumps of a recording.
 fn recorded(name: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../nccl-h2/tests/data/fr").join(name);
+    let data =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../nccl-h2/tests/data/fr").join(name);
     for entry in fs::read_dir(data).unwrap() {
         let path = entry.unwrap().path();
         let mut bytes = Vec::new();
@@ -52,13 +53,8 @@ collective_signature_mismatch (confirmed)
 #[test]
 fn a_healthy_job_has_no_object_and_no_bad_exit() {
     let folder = recorded("healthy");
-    let run = run([
-        "nccl",
-        "analyze",
-        "--json",
-        "--fail-on-findings",
-        folder.path().to_str().unwrap(),
-    ]);
+    let run =
+        run(["nccl", "analyze", "--json", "--fail-on-findings", folder.path().to_str().unwrap()]);
     assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
 }
 
@@ -82,7 +78,11 @@ fn a_missing_and_a_broken_dump_are_named() {
     assert_eq!((run.code, run.out.as_str()), (Some(0), ""));
     let lines: Vec<&str> = run.err.lines().collect();
     assert_eq!(lines.len(), 3, "{}", run.err);
-    assert!(lines[0].contains("fr_rank_1.pickle") && lines[0].contains("would run code"), "{}", lines[0]);
+    assert!(
+        lines[0].contains("fr_rank_1.pickle") && lines[0].contains("would run code"),
+        "{}",
+        lines[0]
+    );
     assert_eq!(lines[1], "deepxtrace: warning: no dump of ranks 1: nothing is said about them");
     assert!(lines[2].contains("not over on ranks 0; if the job hangs there, it waits for ranks 1"));
 }

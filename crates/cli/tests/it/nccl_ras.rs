@@ -57,7 +57,11 @@ collective_missing_enter (suspected)
   Rank 1 has not entered ncclAllReduce in communicator 0x2da5fa23f52b3870.
 ";
     assert!(text.out.starts_with(state), "{}", text.out);
-    assert!(text.out.contains("  The answers do not show that it stands still for long"), "{}", text.out);
+    assert!(
+        text.out.contains("  The answers do not show that it stands still for long"),
+        "{}",
+        text.out
+    );
     assert!(text.out.ends_with("  rank 1 is behind by 1 AllReduce\n"), "{}", text.out);
     let json = run(ask.iter().copied().chain(["--json", "--fail-on-findings"]));
     // What one more answer may take back does not count.
@@ -71,8 +75,19 @@ fn watching_tells_a_finding_once() {
     let last = recorded("missing.json").replace("21:31:11", "21:32:30");
     let port = serve(vec![recorded("missing.json"), later, last]);
     let watched = run([
-        "nccl", "ras", "--host", "127.0.0.1", "--port", &port, "--watch", "--interval", "0.01",
-        "--count", "3", "--json", "--fail-on-findings",
+        "nccl",
+        "ras",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--watch",
+        "--interval",
+        "0.01",
+        "--count",
+        "3",
+        "--json",
+        "--fail-on-findings",
     ]);
     assert_eq!((watched.code, watched.err.as_str()), (Some(1), ""));
     // Once suspected, and once observed, after it has stood still for longer than the timeout.

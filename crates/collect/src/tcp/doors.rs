@@ -190,11 +190,7 @@ impl Visit {
 }
 
 /// Sends a verdict as far as the socket takes it within `patience`; whether it took all.
-pub(super) fn send_verdict(
-    mut stream: &TcpStream,
-    verdict: &Verdict,
-    patience: Duration,
-) -> bool {
+pub(super) fn send_verdict(mut stream: &TcpStream, verdict: &Verdict, patience: Duration) -> bool {
     let Ok(text) = serde_json::to_vec(verdict) else { return false };
     let mut frame = Header::text(Kind::Verdict, text.len()).encode().to_vec();
     frame.extend(text);

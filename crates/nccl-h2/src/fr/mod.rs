@@ -37,8 +37,8 @@ mod sites;
 mod timeline;
 mod value;
 
-pub use load::is_dump;
 pub use error::{Fault, FrError, Limits};
+pub use load::is_dump;
 pub use record::Frame;
 pub use report::{CallSite, Located, Note, Options, ProcessGroup, Report};
 pub use set::DumpSet;

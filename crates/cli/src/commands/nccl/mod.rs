@@ -1,8 +1,8 @@
 //! `deepxtrace nccl ...`: hangs of NCCL calls.
 
 mod analyze;
-mod left;
 mod dumps;
+mod left;
 mod live;
 mod ras;
 mod replay;

@@ -495,7 +495,10 @@ fn a_call_that_all_have_entered_and_that_is_not_over_is_a_note() {
     let (ranks, without_dump) = (vec![1, 2], vec![]);
     assert_eq!(report.notes, [Note::NotCompleted { group, api, seq: 2, ranks, without_dump }]);
     let text = job.judged_of(&[1]).notes[1].to_string();
-    assert!(text.contains("not over on ranks 1; if the job hangs there, it waits for ranks 0, 2, or"), "{text}");
+    assert!(
+        text.contains("not over on ranks 1; if the job hangs there, it waits for ranks 0, 2, or"),
+        "{text}"
+    );
 }
 
 #[test]
