@@ -363,8 +363,10 @@ mod tests {
             .collect()
     }
 
-    /// Kind, ranks and position of each explanation.
-    fn explained(ranks: &[&str]) -> Option<Vec<(DivergenceKind, Vec<usize>, [i64; 2])>> {
+    /// Kind, ranks and position of one explanation.
+    type Explained = (DivergenceKind, Vec<usize>, [i64; 2]);
+
+    fn explained(ranks: &[&str]) -> Option<Vec<Explained>> {
         let sequences: Vec<Sequence> = ranks.iter().map(|letters| calls(letters)).collect();
         let found = explain(&sequences, 100, None)?;
         Some(found.explanations.into_iter().map(|e| (e.kind, e.ranks, e.position)).collect())

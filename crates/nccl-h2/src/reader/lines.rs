@@ -127,10 +127,9 @@ mod tests {
         let (mut found, mut long) = (Vec::new(), Vec::new());
         let mut take = |block: &Block| {
             long.extend(&block.too_long);
-            let mut number = block.first_line;
-            for line in block.bytes.split_inclusive(|&byte| byte == b'\n') {
+            let lines = block.bytes.split_inclusive(|&byte| byte == b'\n');
+            for (number, line) in (block.first_line..).zip(lines) {
                 found.push((number, line.strip_suffix(b"\n").unwrap_or(line).to_vec()));
-                number += 1;
             }
         };
         let mut source = text;

@@ -54,7 +54,6 @@ fn each_scenario_gives_what_was_done_and_nothing_else() {
 }
 
 #[test]
-#[ignore = "waits for the alignment of shifted sequences"]
 fn a_shifted_sequence_gives_the_one_call_that_differs() {
     check(SHIFTED);
 }

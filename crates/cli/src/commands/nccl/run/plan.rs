@@ -85,8 +85,8 @@ pub fn environment(
         ("DEEPXTRACE_RUN_ID".into(), run_id.into()),
     ];
     // The library that the framework was told to load stays the one behind the probe.
-    let meant = SHIMS.iter().filter_map(|name| variables(name));
-    let meant = meant.filter(|path| !path.is_empty() && Path::new(path) != probe).next();
+    let mut named = SHIMS.iter().filter_map(|name| variables(name));
+    let meant = named.find(|path| !path.is_empty() && Path::new(path) != probe);
     if let (Some(meant), None) = (meant, variables("DEEPXTRACE_NCCL_LIBRARY")) {
         set.push(("DEEPXTRACE_NCCL_LIBRARY".into(), meant));
     }
