@@ -14,6 +14,7 @@ mod demo;
 mod heatmap;
 mod ll;
 mod ll_log;
+mod nccl;
 mod nccl_dumps;
 mod nccl_ras;
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@
 //! in a real job.
 
 mod job;
+mod nccl;
 mod pictures;
 mod table;
 
@@ -13,7 +14,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, Subcommand};
 use deepxtrace::artifact::list;
 use deepxtrace::normal::{Incident, WindowDiagnosis};
 use deepxtrace_sim::{Phase, five_phases};
@@ -30,7 +31,10 @@ const LOG: &str = "diagnose_rank0.log";
 
 /// Diagnose a simulated job of 16 ranks in five phases; needs no GPU.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Demo {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Keep everything in this folder (made if absent): the log, every window as a file, and the four
     /// pictures of the last window of each phase. Without it the log goes to a temporary folder
     #[arg(long, value_name = "DIR")]
@@ -41,6 +45,12 @@ pub struct Demo {
     /// One JSON object a phase
     #[arg(long)]
     json: bool,
+}
+
+/// Demonstrations of other parts.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Nccl(nccl::DemoNccl),
 }
 
 /// What one phase led to; the object of `--json`.
@@ -63,6 +73,9 @@ struct PhaseResult {
 impl Demo {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        if let Some(Other::Nccl(command)) = self.other {
+            return command.run(output);
+        }
         let folder = self.folder()?;
         if !self.json {
             table::title(output, self.seed)?;

@@ -6,7 +6,7 @@ use deepxtrace_nccl_h2::{
 };
 
 use super::collective::{call, capital, next};
-use super::{Told, heartbeats, named, ranks, seconds};
+use super::{Told, heartbeats, named, seconds};
 use crate::text::shown;
 
 /// Steps of a chain that are shown.
@@ -75,12 +75,6 @@ fn at([first, last]: [i64; 2]) -> String {
 
 pub fn deadlock(details: &CommunicatorDeadlock) -> Told {
     let mut facts: Vec<String> = edges(&details.cycle);
-    for order in details.orders.iter().take(MOST_EDGES) {
-        facts.push(format!(
-            "rank {} is in {} of communicator {}, call {}",
-            order.rank, order.api, order.comm_uid_hash, order.comm_seq
-        ));
-    }
     facts.push(format!("they have waited for {}", seconds(details.waited_s)));
     Told {
         what: format!("{} wait for each other in a circle.", capital(&named(&details.ranks))),
@@ -145,13 +139,16 @@ fn edges(edges: &[WaitEdge]) -> Vec<String> {
                 let joint = if whom.is_empty() { "" } else { " and " };
                 whom.push_str(&format!("{joint}{} unseen", edge.waits_for_unseen));
             }
+            let wait = if edge.waiting_ranks.len() == 1 { "waits" } else { "wait" };
+            let call = match edge.comm_seq {
+                seq if seq < 0 => String::new(),
+                seq => format!(", call {seq}"),
+            };
             format!(
-                "{} <- {} in {} (communicator {}, call {})",
-                whom,
-                ranks(&edge.waiting_ranks),
+                "{} {wait} for {whom} in {} (communicator {}{call})",
+                named(&edge.waiting_ranks),
                 edge.api,
                 edge.comm_uid_hash,
-                edge.comm_seq,
             )
         })
         .collect();
