@@ -243,7 +243,7 @@ fn matrices_that_are_none_are_refused() {
         ll("a.txt", b"1 99999999999999999999\n3 4\n"),
         "line 1: found \"99999999999999999999\", expected an integer that is 0 or more"
     );
-    for binary in [&b"ab\0cd"[..], b"\x7fELF\x02\x01", b"c\xff\n1 2\n"] {
+    for binary in [&b"ab\0cd"[..], b"\x7fELF\x02\x01\x00", b"c\xff\n1 2\n"] {
         assert_eq!(ll("a.bin", binary), "line 1 is no text, expected .npy, .npz or text");
     }
     // 3 MB of one digit.
