@@ -206,9 +206,9 @@ fn files_that_are_no_archive_or_lack_an_entry_are_refused() {
 fn missing_files_and_folders_are_refused_by_both_commands() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.npz");
-    for command in ["normal", "ll"] {
-        for (path, text) in [(missing.as_path(), "No such file"), (folder.path(), "it is a folder")]
-        {
+    let folders = [("normal", "no file normal_window_"), ("ll", "it is a folder")];
+    for (command, folder_text) in folders {
+        for (path, text) in [(missing.as_path(), "No such file"), (folder.path(), folder_text)] {
             let run = run([command, "analyze", path.to_str().unwrap()]);
             assert_eq!(run.code, Some(2), "{}", run.out);
             assert!(run.err.contains(path.to_str().unwrap()), "{}", run.err);

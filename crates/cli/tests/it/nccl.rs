@@ -273,7 +273,7 @@ fn a_signal_ends_watching_after_a_last_scan() {
     job.plant(&Fault::Wrong { rank: 1, call: 2, made: Call::all_reduce(9) }).unwrap();
     let healthy = Job::collectives(2, 1).with_run_id("a");
     write_folder(&healthy, folder.path()).unwrap();
-    let mut child = command()
+    let child = command()
         .args(["nccl", "watch", folder.path().to_str().unwrap(), "--scan-interval-s", "600"])
         .args(["--failure-grace-period-s", "60", "--fail-on-findings"])
         .stdout(Stdio::piped())
@@ -284,10 +284,10 @@ fn a_signal_ends_watching_after_a_last_scan() {
     write_folder(&job, folder.path()).unwrap();
     let signal = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(signal.success());
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    assert!(first.starts_with("collective_signature_mismatch"), "{first}");
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let end = child.wait_with_output().unwrap();
+    let text = String::from_utf8(end.stdout).unwrap();
+    assert!(text.starts_with("collective_signature_mismatch"), "{text}");
+    assert_eq!(end.status.code(), Some(1));
 }
 
 #[test]

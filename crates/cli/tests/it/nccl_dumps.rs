@@ -32,7 +32,7 @@ fn a_mismatch_is_told_with_its_lines_and_the_exit_code_asked_for() {
     let expected = "2 dumps, 168 entries: 81 collectives and 2 sends compared
 
 collective_signature_mismatch (confirmed)
-  The ranks call different parameters in communicator 0, call 81.
+  The ranks call the same function with different parameters in communicator 0, call 81.
   rank 0: ncclAllReduce of 1024 x float32
   rank 1: ncclAllReduce of 2048 x float32
 ";
