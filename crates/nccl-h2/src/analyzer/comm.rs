@@ -53,6 +53,8 @@ pub(crate) struct Comm {
     pub(crate) agreed: Option<AgreedRun>,
     /// What is kept once rounds differ.
     pub(crate) trouble: Option<Box<Trouble>>,
+    /// The late ranks of the latest complete round, empty where none was.
+    pub(crate) late: Vec<i64>,
     /// A rank skipped numbers: its events are lost.
     pub(crate) gaps: bool,
     /// A round could not be kept: absence proves nothing any more.
@@ -70,6 +72,7 @@ impl Comm {
             finished: RangeSet::default(),
             agreed: None,
             trouble: None,
+            late: Vec::new(),
             gaps: false,
             lossy: false,
             destroyed: 0,

@@ -78,8 +78,8 @@ pub(crate) struct Process {
     /// Receipt of the latest event about a call.
     pub(crate) call_receipt: Option<i64>,
     pub(crate) last: Option<LastEvent>,
-    /// The latest call that entered and has a place on a communicator.
-    pub(crate) last_placed: Option<(CommId, i64)>,
+    /// The communicator of the latest call that others take part in.
+    pub(crate) last_placed: Option<CommId>,
     pub(crate) open: Vec<OpenCall>,
     pub(crate) seen: ReplayWindow,
     /// Calls entered so far: tells whether a process has gone on since.

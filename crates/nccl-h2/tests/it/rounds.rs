@@ -302,6 +302,35 @@ fn a_spread_of_exactly_the_threshold_is_no_delay() {
 }
 
 #[test]
+fn a_rank_that_is_late_in_round_after_round_is_one_finding_until_it_is_in_time() {
+    let mut session = Session::new();
+    for seq in 0..6 {
+        let late = if seq == 4 { 1.0 } else { 40.0 };
+        session.done(seq as f64, reduce("c", 0, 2, seq).host(100.0 * seq as f64));
+        session.done(seq as f64, reduce("c", 1, 2, seq).host(100.0 * seq as f64 + late));
+    }
+    let found = session.scan(7.0);
+    let rounds: Vec<i64> = found.iter().map(|finding| finding.comm_seq).collect();
+    assert_eq!(rounds, [0, 5]);
+}
+
+#[test]
+fn whether_a_rank_lived_is_judged_at_the_end_of_the_trace() {
+    let mut session = Session::new();
+    for rank in 0..2 {
+        session.done(0.0, reduce("c", rank, 2, 0));
+        session.beat(5.0, rank, "train");
+    }
+    session.done(6.0, reduce("c", 0, 2, 1));
+    let end = crate::support::at(7.0);
+    let found = session.analyzer.finish_after(end, std::time::Duration::from_secs(100));
+    let details = only!(found, CollectiveMissingEnter);
+    assert_eq!(details.reason, "rank_alive_but_not_entered");
+    assert_eq!(details.missing_rank_status[0].heartbeat_age_s, Some(2.0));
+    assert_eq!((details.waited_s, details.trace_ended_early), (101.0, false));
+}
+
+#[test]
 fn a_delay_compares_the_wall_clocks_of_the_hosts() {
     let mut session = Session::new();
     session.done(0.0, reduce("c", 0, 2, 0).host(0.0));

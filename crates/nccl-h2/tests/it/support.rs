@@ -1,6 +1,7 @@
 //! What several modules use: recordings, and short ways to write events down.
 
 use std::path::Path;
+use std::time::Duration;
 
 use deepxtrace_nccl_h2::{
     Analyzer, Config, Event, EventKind, Finding, HangType, Header, Heartbeat, Moment, NcclCall,
@@ -32,8 +33,9 @@ pub fn analyze(folder: &Path, config: Config, stood_still_s: f64) -> Vec<Finding
         |_| {},
     );
     assert_eq!(report.bad_lines(), 0);
-    let end = analyzer.newest_receipt_ns().unwrap() + (stood_still_s * 1e9) as i64;
-    analyzer.finish(Moment { monotonic_ns: end, unix_ns: end })
+    let end = analyzer.newest_receipt_ns().unwrap();
+    let end = Moment { monotonic_ns: end, unix_ns: end };
+    analyzer.finish_after(end, Duration::from_secs_f64(stood_still_s))
 }
 
 /// A moment some seconds after the beginning.

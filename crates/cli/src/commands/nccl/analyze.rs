@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -130,13 +131,12 @@ impl Analyze {
         warnings::of_reading(&report);
         warnings::of_limits(&analyzer);
         let newest = analyzer.newest_receipt_ns().unwrap_or(0);
-        let end = newest.saturating_add((self.stood_still * 1e9) as i64);
-        let end = Moment { monotonic_ns: end, unix_ns: end };
+        let end = Moment { monotonic_ns: newest, unix_ns: newest };
         if let Some(path) = &self.dot {
             std::fs::write(path, analyzer.wait_graph(end).to_dot())
                 .with_context(|| path.display().to_string())?;
         }
-        let findings = analyzer.finish(end);
+        let findings = analyzer.finish_after(end, Duration::from_secs_f64(self.stood_still));
         if self.json {
             for finding in &findings {
                 writeln!(output, "{}", finding.to_json())?;

@@ -151,10 +151,12 @@ impl Analyzer {
                 (comm, comm_seq) = (Some(round_comm), seq);
             }
         }
-        if let (Some(on), true) = (comm, operation.is_round()) {
-            process.last_placed = Some((on, comm_seq));
-            if call.group_id > 0 {
+        if let Some(on) = comm {
+            if operation.is_round() && call.group_id > 0 {
                 process.group_round = Some((on, comm_seq, call.group_id));
+            }
+            if operation.is_round() || matches!(operation, Operation::Send | Operation::Recv) {
+                process.last_placed = Some(on);
             }
         }
         if process.open.len() >= MAX_OPEN_CALLS {

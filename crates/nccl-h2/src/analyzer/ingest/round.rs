@@ -268,17 +268,24 @@ impl Analyzer {
         }
         let spread = last.saturating_sub(first);
         if spread <= threshold || first < 0 || round.missing_reported {
+            self.comms[round.comm].late.clear();
             return;
         }
         if round.calls().any(|(_, entry, _)| entry.captured) {
             // Recorded and not executed: nobody waited.
             return;
         }
-        let slow_comm_ranks = round
+        let slow_comm_ranks: Vec<i64> = round
             .calls()
             .filter(|(_, entry, _)| entry.unix.saturating_sub(first) > threshold)
             .map(|(rank, _, _)| rank)
             .collect();
+        let late = &mut self.comms[round.comm].late;
+        if *late == slow_comm_ranks {
+            // Round after round the same ranks, or a clock that differs: one finding.
+            return;
+        }
+        late.clone_from(&slow_comm_ranks);
         let api = round.calls().next().map_or(Name::EMPTY, |(_, _, called)| called.api);
         let (comm, comm_seq) = (Some(round.comm), round.seq);
         let details = Details::DelayedCollectiveEnter(DelayedCollectiveEnter {

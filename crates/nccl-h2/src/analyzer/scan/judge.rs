@@ -101,7 +101,7 @@ impl Analyzer {
     /// Processes that are in a round, pair or creation which others have not entered.
     fn waiting_processes(&mut self) -> HashSet<ProcessId> {
         let mut waiting = HashSet::new();
-        let everything = Scan { now: i64::MAX, ended: true };
+        let everything = Scan::ended(i64::MAX);
         for wait in self.collect_waits(everything) {
             for node in wait.edges.iter().flat_map(|edge| &edge.waiting) {
                 waiting.extend(process_of(node));
@@ -121,7 +121,7 @@ impl Analyzer {
     ) -> bool {
         let Node::Process(id) = node else { return false };
         let process = &self.processes[id];
-        let last_waits = process.last_placed.is_none_or(|(comm, _)| placed.contains(&(comm, id)));
+        let last_waits = process.last_placed.is_none_or(|comm| placed.contains(&(comm, id)));
         let silent = process.enter_receipt.map_or(i64::MAX, |at| scan.age(at));
         last_waits || silent >= scan.age(wait.first_receipt) / 2
     }

@@ -49,7 +49,7 @@ impl Analyzer {
                 "rank_process_or_probe_thread_unresponsive",
             ),
         };
-        let age = scan.age(since);
+        let age = scan.alive_at.saturating_sub(since).max(0);
         if age <= nanoseconds(timeout_s) {
             return None;
         }
@@ -101,7 +101,7 @@ impl Analyzer {
                 // What was recorded is replayed unseen: silence proves nothing.
                 return None;
             }
-            if process.liveness(scan.now, alive_ns).0 != Heartbeats::Alive {
+            if process.liveness(scan.alive_at, alive_ns).0 != Heartbeats::Alive {
                 return None;
             }
             checkpointing |= self.names.text(process.phase()) == CHECKPOINTING;

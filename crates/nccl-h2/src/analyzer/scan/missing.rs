@@ -204,7 +204,7 @@ impl Analyzer {
         let status = |node: &Node| match node {
             Node::Process(id) => {
                 let process = &self.processes[*id];
-                let (heartbeat, heartbeat_age_s) = process.liveness(scan.now, timeout);
+                let (heartbeat, heartbeat_age_s) = process.liveness(scan.alive_at, timeout);
                 MissingRankStatus {
                     comm_rank: -1,
                     heartbeat,

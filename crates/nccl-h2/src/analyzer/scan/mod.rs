@@ -14,6 +14,7 @@ mod waits;
 pub use picture::WaitGraph;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::comm::CommId;
 use super::names::Name;
@@ -41,11 +42,21 @@ pub(crate) struct Known {
 struct Scan {
     /// Now, on the analyzer's monotonic clock.
     now: i64,
+    /// The moment at which a process must have lived: earlier than now where the trace ended before.
+    alive_at: i64,
     /// The trace has ended: everything open is judged.
     ended: bool,
 }
 
 impl Scan {
+    fn live(now: i64) -> Self {
+        Self { now, alive_at: now, ended: false }
+    }
+
+    fn ended(now: i64) -> Self {
+        Self { now, alive_at: now, ended: true }
+    }
+
     fn age(self, receipt: i64) -> i64 {
         self.now.saturating_sub(receipt).max(0)
     }
@@ -54,13 +65,26 @@ impl Scan {
 impl Analyzer {
     /// Judges what is open, and gives what is new, sorted by kind, communicator and number.
     pub fn scan(&mut self, now: Moment) -> Vec<Finding> {
-        self.judge(Scan { now: now.monotonic_ns, ended: false }, now)
+        self.judge(Scan::live(now.monotonic_ns), now)
     }
 
     /// Judges a trace that has ended at a moment: everything open is given. What had waited less
     /// than its timeout by then is marked `trace_ended_early` and at most suspected.
     pub fn finish(&mut self, end: Moment) -> Vec<Finding> {
-        self.judge(Scan { now: end.monotonic_ns, ended: true }, end)
+        self.finish_after(end, Duration::ZERO)
+    }
+
+    /// As [`Analyzer::finish`], for a job that is known to have stood still for some time after the
+    /// trace ended: everything has waited that much longer. Whether a process lived is judged at the
+    /// end of the trace.
+    pub fn finish_after(&mut self, end: Moment, stood_still: Duration) -> Vec<Finding> {
+        let more = i64::try_from(stood_still.as_nanos()).unwrap_or(i64::MAX);
+        let now = Moment {
+            monotonic_ns: end.monotonic_ns.saturating_add(more),
+            unix_ns: end.unix_ns.saturating_add(more),
+        };
+        let scan = Scan { alive_at: end.monotonic_ns, ..Scan::ended(now.monotonic_ns) };
+        self.judge(scan, now)
     }
 
     fn judge(&mut self, scan: Scan, now: Moment) -> Vec<Finding> {

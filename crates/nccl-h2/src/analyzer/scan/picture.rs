@@ -22,7 +22,7 @@ impl Analyzer {
     /// Everything that is waited in at a moment, however short, whether it was given or not. Sends
     /// and receives that were given as missing their counterpart are left out.
     pub fn wait_graph(&mut self, now: Moment) -> WaitGraph {
-        let waits = self.collect_waits(Scan { now: now.monotonic_ns, ended: true });
+        let waits = self.collect_waits(Scan::ended(now.monotonic_ns));
         let graph = Graph::new(&waits, |_, _| true, |_| Vec::new());
         let missing = waits.iter().flat_map(|wait| &wait.edges).flat_map(|edge| &edge.missing);
         let roots: Vec<_> = missing.copied().filter(|&node| graph.is_root(node)).collect();
