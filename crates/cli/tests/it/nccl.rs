@@ -321,3 +321,12 @@ fn the_demonstration_finds_what_it_planted() {
     let text = run(["demo", "nccl"]);
     assert!(text.out.ends_with("8 of 8 as expected\n"), "{}", text.out);
 }
+
+#[test]
+fn a_trace_without_an_event_is_no_healthy_job() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rank_0_pid_1.jsonl"), "no json at all\n").unwrap();
+    let run = run(["nccl", "analyze", "--run-id", "a", folder.path().to_str().unwrap()]);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
+    assert!(run.err.contains("nothing can be said"), "{}", run.err);
+}

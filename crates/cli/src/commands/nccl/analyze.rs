@@ -130,6 +130,10 @@ impl Analyze {
         let report = read(files, &mut analyzer);
         warnings::of_reading(&report);
         warnings::of_limits(&analyzer);
+        if analyzer.process_count() == 0 && report.files.iter().all(|file| file.error.is_none()) {
+            let path = run.path.display();
+            bail!("{path}: no event of run {} in its files: nothing can be said", run.run_id);
+        }
         let newest = analyzer.newest_receipt_ns().unwrap_or(0);
         let end = Moment { monotonic_ns: newest, unix_ns: newest };
         if let Some(path) = &self.dot {

@@ -1,6 +1,7 @@
 //! What a user must know about the input, on standard error.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use deepxtrace_nccl_h2::{Analyzer, ReadReport};
 
@@ -24,6 +25,11 @@ pub fn of_reading(report: &ReadReport) {
     if bad.len() > MOST_FILES {
         warn(&format!("bad lines in {} more files", bad.len() - MOST_FILES));
     }
+}
+
+/// Says that nothing is there to watch yet: the name may be mistyped.
+pub fn waiting(folder: &Path) {
+    warn(&format!("{}: no trace yet, waiting for one", folder.display()));
 }
 
 /// Says what did not fit into the analyzer's bounds.

@@ -11,6 +11,7 @@ use deepxtrace_nccl_h2::{ReadError, RunFolder, Settings};
 use super::left;
 use super::live::{Live, Wanted};
 use super::settings::SettingsFlags;
+use super::warnings;
 use crate::commands::Outcome;
 use crate::output::Output;
 use crate::text;
@@ -98,6 +99,7 @@ impl Watch {
     ) -> anyhow::Result<Option<RunFolder>> {
         let interval = Duration::try_from_secs_f64(settings.resolve()?.scan_interval_s)
             .context("scan_interval_s")?;
+        let mut told = false;
         loop {
             match RunFolder::find(folder, self.run_id.as_deref()) {
                 Ok(run) => return Ok(Some(run)),
@@ -105,6 +107,9 @@ impl Watch {
                 Err(ReadError::Io { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
+            }
+            if !std::mem::replace(&mut told, true) {
+                warnings::waiting(folder);
             }
             wanted.wait(interval, || false);
             if wanted.stop() {
