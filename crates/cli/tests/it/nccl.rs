@@ -1,7 +1,7 @@
 //! `nccl analyze`, `nccl watch`, `nccl replay`, `demo nccl`.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -326,7 +326,7 @@ fn the_demonstration_finds_what_it_planted() {
 fn a_trace_without_an_event_is_no_healthy_job() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("rank_0_pid_1.jsonl"), "no json at all\n").unwrap();
-    let run = run(["nccl", "analyze", "--run-id", "a", folder.path().to_str().unwrap()]);
+    let run = run(["nccl", "analyze", folder.path().to_str().unwrap()]);
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
     assert!(run.err.contains("nothing can be said"), "{}", run.err);
 }

@@ -42,10 +42,11 @@ const EXPECTED: &[(&str, &[(&str, &str)])] = &[
     ("opposite", &[("communicator_deadlock", "suspected")]),
 ];
 
-/// As above, for sequences that shift against each other.
+/// As above, for sequences that shift against each other. With two ranks, "one left a call out" and
+/// "the other made one more" are equally short: both are told, and nobody is accused.
 const SHIFTED: &[(&str, &[(&str, &str)])] = &[
-    ("skipped", &[("sequence_divergence", "confirmed")]),
-    ("extra", &[("sequence_divergence", "confirmed")]),
+    ("skipped", &[("sequence_divergence", "unknown")]),
+    ("extra", &[("sequence_divergence", "unknown")]),
 ];
 
 #[test]
