@@ -12,7 +12,8 @@ for name in sys.argv[1:]:
     assert nccl.ncclGetVersion(ctypes.byref(version)) == 0
     assert nccl.ncclGetUniqueId(ctypes.byref(unique)) == 0
     nccl.ncclGetErrorString.restype = ctypes.c_char_p
-    assert nccl.ncclGetErrorString(5) == b"invalid usage", nccl.ncclGetErrorString(5)
+    words = nccl.ncclGetErrorString(5)
+    assert words.startswith(b"invalid usage"), words
     assert nccl.ncclGroupStart() == 0 and nccl.ncclGroupEnd() == 0
     print(version.value, any(unique))
 "#;
