@@ -207,7 +207,7 @@ fn a_program_sets_its_phase_through_ctypes() {
     job.program("python3").set("DEEPXTRACE_NCCL_LIBRARY", Built::get().path("libnccl.so.2"));
     job.set("DEEPXTRACE_HEARTBEAT_S", "0.05");
     let script = format!(
-        "{CTYPES}\nimport time\nctypes.CDLL(None).deepxtrace_set_phase(b'checkpointing')\ntime.sleep(0.4)"
+        "{CTYPES}\nimport time\ntime.sleep(1)\nctypes.CDLL(None).deepxtrace_set_phase(b'checkpointing')\ntime.sleep(1)"
     );
     let events = job.quiet(&["-c", &script, probe().to_str().unwrap()]);
     let beats: Vec<&str> =
