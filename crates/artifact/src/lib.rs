@@ -3,7 +3,7 @@
 //! An [`Artifact`] is one window with its counter differences, the thresholds and the diagnosis:
 //! everything that is needed to look at it again, to draw it, or to diagnose it with other
 //! thresholds. [`Store`] writes artifacts into a folder and keeps the newest of an instance;
-//! [`read`] checks everything in a file before it is believed; [`list`] and [`prune`] look after a
+//! [`read()`] checks everything in a file before it is believed; [`list`] and [`prune`] look after a
 //! folder. `deepxtrace-heatmap` draws artifacts.
 //!
 //! ```

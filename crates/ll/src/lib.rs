@@ -1,8 +1,8 @@
 //! Diagnosis of low-latency wait matrices: who is waited for, who waits, and which path is slow.
 //!
 //! `W[i, j]` is how long rank `i` (the waiter) waited for rank `j` (the awaited), in cycles. Two
-//! rules read it. The *mean-ratio rule* ([`mean_ratio`]) gives what the Python original gives. The
-//! *topology-aware rule* ([`topology_rule`]) compares every wait with its peers on the same kind of path; its steps
+//! rules read it. The *mean-ratio rule* ([`mean_ratio()`]) gives what the Python original gives. The
+//! *topology-aware rule* ([`topology_rule()`]) compares every wait with its peers on the same kind of path; its steps
 //! are those of the Normal mode, which is why this crate stands on `deepxtrace-normal`.
 //! [`LlDiagnoser`] runs both and keeps its memory between matrices.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A process that is traced writes each call as one record into a ring in a memory file system: no
 //! lock, no system call, no formatting. A [`Drainer`] turns the rings into the lines of the trace,
-//! in a background thread of the process while it lives. When it was killed, [`recover`] writes what
+//! in a background thread of the process while it lives. When it was killed, [`recover()`] writes what
 //! is left, from any process of the host: a record that was published is never lost, and none is
 //! written twice.
 //!

@@ -41,7 +41,7 @@ impl Normal {
 /// Diagnose every window of a file of cumulative counters.
 ///
 /// The file is an NPZ archive: `counters`, integers [W, N, 6 + 9N], the cumulative vectors of N
-/// ranks at W times; `timestamps_unix_ns` [W]; `ranks_per_node`, a scalar; optionally `present`,
+/// ranks at W times; `timestamps_unix_ns`, when; `ranks_per_node`, a scalar; optionally `present`,
 /// booleans [W, N], whose snapshot arrived. The first snapshot is the boundary: it begins window 1.
 ///
 /// A folder is one of DEEPEP_DIAGNOSE_ARTIFACT_PATH: the counters of its windows are diagnosed again,
