@@ -14,7 +14,7 @@ pub enum Format {
     Png,
     /// A vector image for browsers.
     Svg,
-    /// A vector image for print.
+    /// A vector image for print; its letters are outlines, not text to select.
     Pdf,
 }
 
@@ -167,11 +167,17 @@ impl Renderer {
 
     #[cfg(feature = "pdf")]
     fn pdf(&self, picture: &Picture) -> Result<Vec<u8>, PictureError> {
-        let tree = self.tree(picture, "PDF")?;
+        // Letters as outlines: embedding fonts in a PDF would bring the largest part of all code that
+        // a release build of the command compiles.
+        let outlines = usvg::WriteOptions { preserve_text: false, ..Default::default() };
+        let outlined = self.tree(picture, "PDF")?.to_string(&outlines);
+        let failed = |reason: String| PictureError::Convert { format: "PDF", reason };
+        let tree = usvg::Tree::from_str(&outlined, &usvg::Options::default())
+            .map_err(|error| failed(error.to_string()))?;
         // One point is 1/72 inch, one pixel 1/96.
         let page = svg2pdf::PageOptions { dpi: crate::draw::PIXELS_PER_INCH as f32 };
         svg2pdf::to_pdf(&tree, svg2pdf::ConversionOptions::default(), page)
-            .map_err(|error| PictureError::Convert { format: "PDF", reason: error.to_string() })
+            .map_err(|error| failed(error.to_string()))
     }
 
     #[cfg(not(feature = "pdf"))]
