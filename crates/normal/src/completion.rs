@@ -24,22 +24,15 @@ struct Solved<'a> {
 pub(crate) struct DenseProbe {
     probe: CompletionProbe,
     history: History,
-    /// By rank, whether data reached it slowly in the last window.
-    slow: Vec<bool>,
 }
 
 impl DenseProbe {
-    pub(crate) fn new(topology: Topology, probe: CompletionProbe) -> Self {
-        Self { probe, history: History::default(), slow: vec![false; topology.ep_size()] }
+    pub(crate) fn new(probe: CompletionProbe) -> Self {
+        Self { probe, history: History::default() }
     }
 
     pub(crate) fn forget_history(&mut self) {
         self.history = History::default();
-    }
-
-    /// Whether data reached `rank` slowly in the last window: reason enough to be late.
-    pub(crate) fn was_slow_for(&self, rank: usize) -> bool {
-        self.slow.get(rank).copied().unwrap_or(false)
     }
 
     /// Fills the report. The solver may have worked for another probe before.
@@ -58,7 +51,6 @@ impl DenseProbe {
             _ => RailSide::Source,
         };
         solver.solve(thresholds(policy), Some(side));
-        self.slow.copy_from_slice(solver.slow_columns());
         let Some(scalar) = solver.scalar().filter(|_| cells >= dense::MIN_CELLS) else { return };
         let cost = &window.completion(self.probe).cost;
         let excess = |place: Option<Place>, ratio: f64| {
@@ -70,7 +62,6 @@ impl DenseProbe {
         };
         let solved = Solved { scalar, load, outliers: solver.outliers() };
         conclude(&solved, &mut self.history, policy, excess, dense_finding, report);
-        mark_slow(window.topology(), self.probe, &report.findings, &mut self.slow);
     }
 }
 
@@ -90,22 +81,6 @@ fn fill(solver: &mut DenseSolver, window: &Window, probe: CompletionProbe) -> us
         let there = valid[source] && valid[destination];
         if there { cell(cost[at], samples[at], tokens[at]) } else { (f64::NAN, f64::NAN) }
     })
-}
-
-/// Marks in `slow`, by rank, where the findings of a dense probe say that data reached a node or
-/// rank slowly: a block into the node, or a rail of combine into the rank.
-fn mark_slow(topology: Topology, probe: CompletionProbe, findings: &[Finding], slow: &mut [bool]) {
-    for finding in findings {
-        match *finding {
-            Finding::NodeBlock { dst_node, .. } => slow[topology.ranks_of(dst_node)].fill(true),
-            Finding::Rail { local_index, dst_node, .. }
-                if probe == CompletionProbe::CombineLogicalRecv =>
-            {
-                slow[topology.ranks_of(dst_node).start + local_index] = true;
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The probe whose matrix has the edges between gateways.

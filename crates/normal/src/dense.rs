@@ -17,8 +17,6 @@ use crate::select::{self, Many, Pool};
 
 /// Fewest valid cells of a matrix that is diagnosed.
 pub(crate) const MIN_CELLS: usize = 3;
-/// Smallest ratio of a destination column that explains a late rank.
-const EXPLAINING_RATIO: f64 = 1.05;
 
 /// Finds what stands out in a matrix `[source, destination]` of positive costs, by the robust
 /// steps of the Normal-mode specification.
@@ -42,7 +40,6 @@ pub struct DenseSolver {
     effects: Vec<f64>,
     pool: Pool,
     sigma: f64,
-    slow_columns: Vec<bool>,
     outliers: Vec<Outlier>,
 }
 
@@ -66,7 +63,6 @@ impl DenseSolver {
             effects: Vec::with_capacity(n),
             pool: Pool::new(n * (n + node_size)),
             sigma: 0.0,
-            slow_columns: vec![false; n],
             outliers: Vec::new(),
         }
     }
@@ -106,7 +102,6 @@ impl DenseSolver {
     /// filled values are used up.
     pub fn solve(&mut self, thresholds: Thresholds, rails: Option<RailSide>) -> &[Outlier] {
         self.outliers.clear();
-        self.slow_columns.fill(false);
         if self.classes.iter().map(|class| class.cells).sum::<usize>() < MIN_CELLS {
             self.blocks.clear();
             return &self.outliers;
@@ -137,12 +132,6 @@ impl DenseSolver {
     #[must_use]
     pub fn scalar(&self) -> Option<f64> {
         self.blocks.scalar()
-    }
-
-    /// Destination ranks whose column has a ratio of at least 1.05 and a robust score in a class,
-    /// by rank: too little for a finding, enough to explain why a rank is late.
-    pub(crate) fn slow_columns(&self) -> &[bool] {
-        &self.slow_columns
     }
 
     /// Adds up `weight(source, destination)` over the valid cells of a place, row by row; after
@@ -245,11 +234,8 @@ impl DenseSolver {
             } else if self.classes[index].width > 0 {
                 self.class_columns(index, 0..self.topology.ep_size());
             }
-            self.axis.judge(self.sigma, EXPLAINING_RATIO.min(min_ratio), |rank, ratio, score| {
-                self.slow_columns[rank] |= ratio >= EXPLAINING_RATIO;
-                if ratio >= min_ratio {
-                    self.axes.add(rank, index, ratio, score);
-                }
+            self.axis.judge(self.sigma, min_ratio, |rank, ratio, score| {
+                self.axes.add(rank, index, ratio, score);
             });
         }
         let outliers = self.axes.outliers(self.present());

@@ -10,6 +10,7 @@ use crate::parallel;
 use crate::policy::{Policy, PolicyError};
 use crate::report::{WindowDiagnosis, WindowState};
 use crate::scope::Zone;
+use crate::stage::StageTimes;
 use crate::tracker::Tracker;
 
 /// One for each dense probe where these may be solved at the same time.
@@ -29,6 +30,7 @@ pub struct Diagnoser {
     dispatch: DenseProbe,
     gateway: GatewayProbe,
     combine: DenseProbe,
+    stage_times: StageTimes,
     zones: Vec<Zone>,
     report: WindowDiagnosis,
 }
@@ -48,9 +50,10 @@ impl Diagnoser {
             tracker: Tracker::default(),
             notify: Notify::new(ranks),
             solvers: std::array::from_fn(|_| DenseSolver::new(topology)),
-            dispatch: DenseProbe::new(topology, CompletionProbe::DispatchFinal),
+            dispatch: DenseProbe::new(CompletionProbe::DispatchFinal),
             gateway: GatewayProbe::new(topology),
-            combine: DenseProbe::new(topology, CompletionProbe::CombineLogicalRecv),
+            combine: DenseProbe::new(CompletionProbe::CombineLogicalRecv),
+            stage_times: StageTimes::new(topology),
             zones: Vec::new(),
             report: WindowDiagnosis::new(ranks),
         })
@@ -90,7 +93,7 @@ impl Diagnoser {
             self.report.probes.reset(true);
             self.notify(window);
             self.complete(window);
-            self.correlate();
+            self.correlate(window);
         }
         &self.report
     }
@@ -168,13 +171,9 @@ impl Diagnoser {
         }
     }
 
-    fn correlate(&mut self) {
+    fn correlate(&mut self, window: &Window) {
         let (topology, report) = (self.topology, &mut self.report);
-        correlate::explain(&mut report.probes, |probe, rank| match probe {
-            CompletionProbe::DispatchFinal => self.dispatch.was_slow_for(rank),
-            CompletionProbe::CombineLogicalRecv => self.combine.was_slow_for(rank),
-            CompletionProbe::DispatchRdmaRecv => false,
-        });
+        correlate::explain(&mut report.probes, window, &mut self.stage_times);
         correlate::incidents(topology, &report.probes, &mut report.incidents, &mut self.zones);
         self.tracker.observe(topology, &report.incidents, &self.zones, &mut report.tracker);
     }

@@ -63,8 +63,8 @@ pub enum Finding {
         ratio: f64,
         /// The time each peer lost in the window, ns.
         excess_ns: f64,
-        /// The probe of the stage before, when that stage was slow for this rank: the rank is
-        /// late because of it.
+        /// The probe of the stage before, when that stage took this rank so much longer than the
+        /// others that it is late because of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         explained_by: Option<CompletionProbe>,
     },

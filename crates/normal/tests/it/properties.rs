@@ -55,6 +55,8 @@ fn random_window(topology: Topology, seed: u64) -> Window {
     }
     for probe in CompletionProbe::ALL {
         let noise = [0.0, 0.02, 0.15][random.below(3)];
+        // With the larger costs a slow column makes up for lateness.
+        let base = [1_000.0, 60_000.0][random.below(2)];
         let empty = [0.0, 0.3][random.below(2)];
         let (row, column) = (random.below(n), random.below(n));
         let factors =
@@ -62,7 +64,7 @@ fn random_window(topology: Topology, seed: u64) -> Window {
         let cells: Vec<(f64, f64)> = (0..n * n)
             .map(|at| {
                 let (s, d) = (at / n, at % n);
-                let level = if topology.same_node(s, d) { 1_000.0 } else { 5_000.0 };
+                let level = if topology.same_node(s, d) { base } else { 5.0 * base };
                 let mut cost = level * (noise * random.normal()).exp();
                 if s == row {
                     cost *= factors[0];
@@ -117,6 +119,22 @@ fn assert_same(ours: &Places, expected: &Places, factor: f64) -> Result<(), Test
         }
     }
     Ok(())
+}
+
+type Explanations = BTreeMap<(NotifyProbe, usize), Option<CompletionProbe>>;
+
+/// The late ranks of a first window, and what explains them.
+fn explanations(window: &Window) -> Explanations {
+    let mut diagnoser = diagnoser(window.topology());
+    let diagnosis = diagnoser.diagnose(window);
+    let late = NotifyProbe::ALL.into_iter().flat_map(|probe| {
+        let findings = &diagnosis.probes.get(probe).unwrap().findings;
+        findings.iter().map(move |finding| match *finding {
+            Finding::LateRank { rank, explained_by, .. } => ((probe, rank), explained_by),
+            ref other => panic!("{other}"),
+        })
+    });
+    late.collect()
 }
 
 fn shapes() -> impl Strategy<Value = (usize, usize)> {
@@ -229,6 +247,37 @@ proptest! {
             }
         }
         prop_assert_eq!(ours.incidents.len(), original.incidents.len());
+    }
+
+    #[test]
+    fn more_lateness_is_explained_less_and_more_cost_more(
+        (ep_size, per_node) in shapes(),
+        seed in any::<u64>(),
+        factor in 2..1_000_i64,
+    ) {
+        let topology = topology(ep_size, per_node);
+        let window = random_window(topology, seed);
+        let (mut later, mut costlier) = (window.clone(), window.clone());
+        for probe in NotifyProbe::ALL {
+            later.edit_notify(probe, |delta| delta.duration_ns.iter_mut().for_each(|ns| *ns *= factor));
+        }
+        for probe in CompletionProbe::ALL {
+            costlier.edit_completion(probe, |delta| delta.cost *= factor);
+        }
+        let [before, later, costlier] = [&window, &later, &costlier].map(explanations);
+        let all = |map: &Explanations| map.keys().copied().collect::<Vec<_>>();
+        prop_assert_eq!(all(&later), all(&before));
+        prop_assert_eq!(all(&costlier), all(&before));
+        for (key, by) in before {
+            let upstream = if key.0 == NotifyProbe::CachedNotifyCombine {
+                DispatchFinal
+            } else {
+                CombineLogicalRecv
+            };
+            prop_assert!(by.is_none() || by == Some(upstream));
+            prop_assert!(later[&key].is_none() || by.is_some());
+            prop_assert!(by.is_none() || costlier[&key].is_some());
+        }
     }
 
     #[test]

@@ -104,7 +104,7 @@ class Diagnoser:
             durations = [row[2 * i] for row in delta]
             counts = [row[2 * i + 1] for row in delta]
             probes[name] = self.notify(durations, counts, present, length_ns)
-        self.slow = {}
+        self.cells = {}
         for i, name in enumerate(COMPLETION):
             at = 6 + 3 * n * i
             # The gathered rows are destinations; a matrix is [source][destination].
@@ -112,6 +112,16 @@ class Diagnoser:
                 [[delta[d][at + k * n + s] for d in range(n)] for s in range(n)] for k in range(3)
             ]
             probes[name] = self.completion(name, *matrix, present)
+            self.cells[name] = {
+                (s, d): (matrix[0][s][d], matrix[1][s][d])
+                for s in range(n)
+                for d in range(n)
+                if s != d and present[s] and present[d] and matrix[0][s][d] > 0 < matrix[1][s][d]
+            }
+        for i, name in enumerate(NOTIFY):
+            for f in probes[name]["findings"]:
+                counts = delta[f["rank"]][2 * i + 1]
+                f["lateness"] = f["excess_ns"] / counts
         self.correlate(report)
         return report
 
@@ -224,7 +234,6 @@ class Diagnoser:
 
         # Step 4, rows and columns.
         had_effect = set()
-        slow = set()
         present_classes = [c for c in classes if cells_of[c]]
         for axis, kind in enumerate(
             ["source_gateway", "destination_gateway"]
@@ -240,8 +249,6 @@ class Diagnoser:
                 for r, (ratio, score) in judged.items():
                     if ratio >= policy["axis_ratio"] and score >= 3.5:
                         found.setdefault(r, {})[c] = (ratio, score)
-                    if axis == 1 and ratio >= 1.05 and score >= 3.5:
-                        slow.add(r)
             for r in sorted(found):
                 by_class = found[r]
                 everywhere = all(c in by_class for c in present_classes)
@@ -356,7 +363,6 @@ class Diagnoser:
                 self.history[probe] = History()
         else:
             history.only_global = 0
-        self.slow[probe] = slow
         return result
 
     @staticmethod
@@ -422,7 +428,7 @@ class Diagnoser:
         for name in NOTIFY:
             upstream = "combine_logical_recv" if "combine" not in name else "dispatch_final"
             for f in probes[name]["findings"]:
-                if self.explains(upstream, probes[upstream], f["rank"]):
+                if 2 * self.took_longer(upstream, f["rank"]) >= f.pop("lateness"):
                     f["explained_by"] = upstream
 
         for name in NOTIFY:
@@ -462,22 +468,27 @@ class Diagnoser:
                 incidents.append({"kind": "unclassified", "evidence": evidence})
         self.track(report, cells)
 
-    def explains(self, upstream, report, rank):
-        g = self.group
-        if report["status"] == "insufficient":
-            return False
-        if rank in self.slow[upstream]:
-            return True
-        for f in report["findings"]:
-            if f["kind"] == "node_block" and f["dst_node"] == g.node(rank):
-                return True
-            if (
-                upstream == "combine_logical_recv"
-                and f["kind"] == "rail"
-                and (f["local_index"], f["dst_node"]) == (g.local(rank), g.node(rank))
-            ):
-                return True
-        return False
+    def took_longer(self, probe, rank):
+        """How many cycles the stage took a rank longer than the others ("Late because of the stage
+        before" in the docs of the crate)."""
+        g, cells = self.group, self.cells[probe]
+        within, between = {}, {}
+        for r in range(g.n):
+            for node in range(g.nodes):
+                arriving = [cells[s, r] for s in g.ranks(node) if (s, r) in cells]
+                if not arriving:
+                    continue
+                sample = sum(c for c, _ in arriving) / sum(n for _, n in arriving)
+                if node == g.node(r):
+                    within[r] = sample
+                else:
+                    between[r] = max(sample, between.get(r, 0))
+        longer = [-math.inf]
+        for times in (within, between):
+            others = [t for r, t in times.items() if r != rank]
+            if rank in times and others:
+                longer.append(times[rank] - median(others))
+        return max(longer)
 
     def scope(self, f, probe):
         """The cells (owner, expert) of a finding, and its rails."""
