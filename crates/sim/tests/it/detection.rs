@@ -3,8 +3,8 @@
 
 #![allow(clippy::print_stdout)]
 
-use deepxtrace_counters::{CompletionProbe, Topology};
-use deepxtrace_normal::{Diagnoser, Finding, Policy, WindowDiagnosis};
+use deepxtrace_counters::{CompletionProbe, NotifyProbe, Topology};
+use deepxtrace_normal::{Diagnoser, Finding, Incident, Policy, WindowDiagnosis};
 use deepxtrace_sim::{Fault, PathClass, Slowdown, Stage, WorkloadConfig};
 
 use crate::Job;
@@ -159,6 +159,40 @@ fn costs_that_grow_with_tokens_give_no_false_finding_and_hide_no_true_one() {
         println!("{exponent:>8} {with:>38} {hits:>31} {others:>7}");
         assert_eq!((with, others), (0, 0), "exponent {exponent}");
         assert!(hits >= 48, "exponent {exponent}: {hits}");
+    }
+}
+
+/// Whether `rank` alone is accused of coming late to combine, and whether it was seen to come late.
+fn late_to_combine(report: &WindowDiagnosis, rank: usize) -> (bool, bool) {
+    let skew = Incident::PreStageArrivalSkew {
+        probe: NotifyProbe::CachedNotifyCombine,
+        ranks: vec![rank],
+    };
+    let found = &report.probes.get(NotifyProbe::CachedNotifyCombine).unwrap().findings;
+    let is_late =
+        |finding: &Finding| matches!(finding, Finding::LateRank { rank: r, .. } if *r == rank);
+    (report.incidents.contains(&skew), found.iter().any(is_late))
+}
+
+#[test]
+fn a_slow_dispatch_excuses_a_late_rank_and_a_slightly_slow_one_does_not_excuse_computation() {
+    let column = |rank, factor| Fault::DestinationColumn {
+        stage: Stage::Dispatch,
+        rank,
+        path: PathClass::All,
+        factor,
+    };
+    for seed in 0..100 {
+        let rank = seed as usize % 16;
+        let config = ep(16, [0.01, 0.04, 0.15][seed as usize % 3]);
+        let mut diagnoser = Diagnoser::new(config.topology, Policy::default()).unwrap();
+        let window = Job::new(config, seed).next([column(rank, 2.0)]);
+        let seen = late_to_combine(diagnoser.diagnose(&window), rank);
+        assert_eq!(seen, (false, true), "seed {seed}: excused");
+        let late = Fault::LateBeforeCombine { rank, ns: 1_400_000 };
+        let window = Job::new(config, seed).next([column(rank, 1.1), late]);
+        let seen = late_to_combine(diagnoser.diagnose(&window), rank);
+        assert_eq!(seen, (true, true), "seed {seed}: accused");
     }
 }
 

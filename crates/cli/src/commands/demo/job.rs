@@ -18,10 +18,6 @@ use deepxtrace_sim::{Phase, Workload, WorkloadConfig};
 /// Ranks of the job, and how many share a node.
 const RANKS: usize = 16;
 const RANKS_PER_NODE: usize = 8;
-/// Noise of the costs, as it was measured on real GPUs: 0.7 to 1.3 % from window to window.
-const CELL_NOISE: f64 = 0.01;
-/// How unequally popular the experts are.
-const EXPERT_SKEW: f64 = 0.3;
 /// How often a rank adds to its counters in a window.
 const STEPS: i64 = 8;
 /// Longest time that a rank waits for the others.
@@ -77,12 +73,7 @@ pub fn run(
 
 fn workload(seed: u64) -> anyhow::Result<Workload> {
     let topology = Topology::new(RANKS, RANKS_PER_NODE)?;
-    let config = WorkloadConfig {
-        cell_noise: CELL_NOISE,
-        expert_skew: EXPERT_SKEW,
-        ..WorkloadConfig::new(topology)
-    };
-    Ok(Workload::new(config, seed)?)
+    Ok(Workload::new(WorkloadConfig::new(topology), seed)?)
 }
 
 /// Sends every rank what it counts, window by window.
