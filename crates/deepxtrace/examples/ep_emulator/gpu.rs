@@ -31,6 +31,7 @@ pub struct Emulation {
     row_count: u64,
     crossing: u64,
     cross_count: u64,
+    members: u64,
     timeout_ns: u64,
     at_input: u64,
     at_dispatch: u64,
@@ -44,6 +45,9 @@ pub struct Emulation {
     at_gateway_flags: u64,
     at_combine_gateway_flags: u64,
     at_combine_flags: u64,
+    at_sums: u64,
+    at_sum_flags: u64,
+    at_credits: u64,
     pub rank: i32,
     ranks: i32,
     ranks_per_node: i32,
@@ -60,6 +64,8 @@ pub struct Emulation {
     combine_vectors: i32,
     pub extra_dispatch: i32,
     pub extra_combine: i32,
+    credits: i32,
+    sums: i32,
 }
 
 // SAFETY: plain words in C's layout, the same as in the kernels.
@@ -80,6 +86,7 @@ struct Tables {
     row_count: u64,
     crossing: u64,
     cross_count: u64,
+    members: u64,
 }
 
 /// One GPU: a node, or both.
@@ -164,6 +171,7 @@ impl World {
                         row_count: upload(&draw.row_count)?,
                         crossing: upload(&draw.crossing)?,
                         cross_count: upload(&draw.cross_count)?,
+                        members: upload(&draw.members)?,
                     })
                 };
                 set.iter().map(tables).collect()
@@ -210,6 +218,7 @@ impl World {
             row_count: tables.row_count,
             crossing: tables.crossing,
             cross_count: tables.cross_count,
+            members: tables.members,
             ..self.template
         }
     }
@@ -315,14 +324,15 @@ fn places(options: &Options) -> (Emulation, usize) {
         at as u64
     };
     let flags = 4 * channels * cap.div_ceil(options.dispatch_chunk.min(options.combine_chunk));
-    let pressers =
-        (per_node * channels * options.warps_per_flow).max(channels * options.crossing_warps);
+    let pressers = (per_node * channels * options.combine_crossing_warps)
+        .max(channels * options.crossing_warps);
     let emulation = Emulation {
         slab: [0; MAX_RANKS],
         rows: 0,
         row_count: 0,
         crossing: 0,
         cross_count: 0,
+        members: 0,
         timeout_ns: TIMEOUT_NS,
         at_input: place(tokens * options.dispatch_bytes),
         at_dispatch: place(ranks * tokens * options.dispatch_bytes),
@@ -338,6 +348,9 @@ fn places(options: &Options) -> (Emulation, usize) {
         at_gateway_flags: place(nodes * flags),
         at_combine_gateway_flags: place(ranks * flags),
         at_combine_flags: place(ranks * flags),
+        at_sums: place(nodes * tokens * options.combine_bytes),
+        at_sum_flags: place(nodes * flags),
+        at_credits: place(4 * ranks * channels * options.warps_per_flow),
         rank: 0,
         ranks: ranks as i32,
         ranks_per_node: per_node as i32,
@@ -354,6 +367,8 @@ fn places(options: &Options) -> (Emulation, usize) {
         combine_vectors: (options.combine_bytes / 16) as i32,
         extra_dispatch: 0,
         extra_combine: 0,
+        credits: options.credits as i32,
+        sums: i32::from(options.sums),
     };
     (emulation, next)
 }

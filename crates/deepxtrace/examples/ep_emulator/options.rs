@@ -59,6 +59,13 @@ pub struct Options {
     /// Bytes a row in combine; a multiple of 16, not above the dispatch bytes
     #[arg(long, default_value_t = 1024)]
     pub combine_bytes: usize,
+    /// Chunks of a channel that may be under way to a gateway of dispatch; 0: no limit, and room for
+    /// all
+    #[arg(long, default_value_t = 0)]
+    pub credits: usize,
+    /// Add up in the gateways of combine what the ranks of a node have for a token
+    #[arg(long)]
+    pub sums: bool,
     /// Rounds a window
     #[arg(long, default_value_t = 128)]
     pub rounds: usize,
@@ -141,6 +148,11 @@ impl Options {
             (
                 self.warps_per_flow * self.crossing_warps * self.combine_crossing_warps > 0,
                 "a flow has at least one warp",
+            ),
+            (self.cap() < 1 << 16, "a channel has 65536 tokens or more: use more channels"),
+            (
+                self.credits == 0 || self.cap().div_ceil(self.dispatch_chunk.max(1)) < 1 << 12,
+                "--credits needs fewer than 4096 chunks a channel: use a larger --dispatch-chunk",
             ),
             (self.draws > 0 && self.rounds > 0 && self.windows > 0, "a count is 0"),
             (self.late_rank < self.ranks(), "--late-rank is no rank"),

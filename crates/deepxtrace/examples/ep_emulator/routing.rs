@@ -13,7 +13,13 @@ pub struct Routing {
     pub crossing: Vec<u32>,
     /// `[s][node][c]`.
     pub cross_count: Vec<u32>,
+    /// `[s][node][c][cap][8]`, two to a word: the row of a crossing token in the flow to each local
+    /// index, or 0xffff.
+    pub members: Vec<u32>,
 }
+
+/// Words of a crossing token in `members`: a half for each local index.
+const MEMBER_WORDS: usize = 4;
 
 /// A small generator of random numbers: SplitMix64.
 #[derive(Debug, Clone)]
@@ -56,6 +62,7 @@ impl Routing {
             row_count: vec![0; ranks * ranks * channels],
             crossing: vec![0; ranks * nodes * channels * cap],
             cross_count: vec![0; ranks * nodes * channels],
+            members: vec![u32::MAX; ranks * nodes * channels * cap * MEMBER_WORDS],
         };
         let mut keys: Vec<(f64, usize)> = Vec::with_capacity(options.experts);
         for source in 0..ranks {
@@ -93,8 +100,8 @@ impl Routing {
             }
             let near = source / per_node == node;
             let mut entry = token as u32;
+            let cross = (source * nodes + node) * channels + channel;
             if !near {
-                let cross = (source * nodes + node) * channels + channel;
                 let place = self.cross_count[cross];
                 self.crossing[cross * cap + place as usize] = token as u32;
                 self.cross_count[cross] += 1;
@@ -102,8 +109,15 @@ impl Routing {
             }
             for rank in members.filter(|&rank| to[rank]) {
                 let flow = (source * ranks + rank) * channels + channel;
-                self.rows[flow * cap + self.row_count[flow] as usize] = entry;
+                let row = self.row_count[flow];
+                self.rows[flow * cap + row as usize] = entry;
                 self.row_count[flow] += 1;
+                if !near {
+                    let (local, place) = (rank % per_node, cross * cap + entry as usize);
+                    let word = &mut self.members[place * MEMBER_WORDS + local / 2];
+                    let shift = 16 * (local % 2);
+                    *word = *word & !(0xffff << shift) | row << shift;
+                }
             }
         }
     }
