@@ -27,6 +27,7 @@ pub mod fr;
 pub mod ras;
 mod reader;
 mod replay;
+pub mod spread;
 mod store;
 
 pub use analyzer::{Analyzer, Limits, LimitsReached, Moment, WaitGraph};

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::names::Name;
 use super::process::ProcessId;
 use super::ranges::RangeSet;
@@ -10,14 +12,20 @@ use super::signature::Called;
 use super::trouble::Trouble;
 
 /// A communicator of [`Comms`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct CommId(u32);
+
+impl CommId {
+    pub(crate) fn number(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Most ranks of a communicator. Events that tell of more are of no use.
 pub(crate) const MAX_RANKS: i64 = 1 << 18;
 
 /// One rank of a communicator.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) process: Option<ProcessId>,
     /// Highest number of a collective that it entered.
@@ -35,19 +43,20 @@ impl Member {
 }
 
 /// A run of equal rounds on which all ranks agreed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AgreedRun {
     pub(crate) called: Called,
     pub(crate) first: i64,
     pub(crate) last: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Comm {
     pub(crate) name: Name,
     /// 0 while unknown.
     pub(crate) nranks: i64,
     pub(crate) members: Vec<Member>,
+    #[serde(skip)]
     pub(crate) rounds: HashMap<i64, RoundId, foldhash::fast::RandomState>,
     pub(crate) finished: RangeSet,
     pub(crate) agreed: Option<AgreedRun>,
@@ -154,6 +163,11 @@ impl Comms {
 
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// All communicators, by number.
+    pub(crate) fn into_list(self) -> Vec<Comm> {
+        self.list
     }
 }
 

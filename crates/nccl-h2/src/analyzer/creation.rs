@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::names::Name;
 use super::operation::Creation;
 use super::process::ProcessId;
 
 /// Names one creation: all ranks that take part know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct CreationKey {
     pub(crate) kind: Creation,
     /// The new communicator for [`Creation::Init`], else the parent.
@@ -19,7 +21,7 @@ pub(crate) struct CreationKey {
 }
 
 /// One rank that has called.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) process: ProcessId,
     /// Rank that the call itself tells.
@@ -27,7 +29,7 @@ pub(crate) struct Caller {
 }
 
 /// A creation that not all ranks have entered.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenCreation {
     /// The function; of several the one whose name sorts first.
     pub(crate) api: Name,
@@ -74,6 +76,16 @@ impl Creations {
         if let Some(creation) = self.map.get_mut(&key) {
             *creation = None;
         }
+    }
+
+    /// All creations, in no order.
+    pub(crate) fn into_list(self) -> Vec<(CreationKey, Option<OpenCreation>)> {
+        self.map.into_iter().collect()
+    }
+
+    /// Takes in creations of elsewhere.
+    pub(crate) fn put(&mut self, creations: Vec<(CreationKey, Option<OpenCreation>)>) {
+        self.map.extend(creations);
     }
 
     /// The creations that are not complete, in no order.

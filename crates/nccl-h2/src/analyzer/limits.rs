@@ -1,5 +1,7 @@
 //! Bounds of the analyzer's state.
 
+use serde::{Deserialize, Serialize};
+
 /// How much an analyzer keeps at most. What comes beyond is not kept, and is counted in
 /// [`LimitsReached`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl Default for Limits {
 }
 
 /// Events that were not kept, because a bound was reached: what they would have shown is not known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitsReached {
     /// Entries of ranks into rounds that could not be opened.
@@ -48,6 +50,16 @@ pub struct LimitsReached {
 }
 
 impl LimitsReached {
+    /// Adds what another place could not keep.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.p2p_calls += other.p2p_calls;
+        self.communicators += other.communicators;
+        self.processes += other.processes;
+        self.open_calls += other.open_calls;
+        self.findings += other.findings;
+    }
+
     /// Whether any bound was reached.
     pub fn any(&self) -> bool {
         *self != Self::default()

@@ -3,13 +3,16 @@
 mod comm;
 mod creation;
 mod divergence;
-mod ingest;
+pub(crate) mod ingest;
 mod limits;
 pub(crate) mod names;
+mod noted;
 pub(crate) mod operation;
 mod p2p;
+pub(crate) mod part;
 mod process;
 mod ranges;
+mod renumber;
 mod replay;
 mod round;
 mod scan;
@@ -25,6 +28,7 @@ pub use scan::WaitGraph;
 use comm::{CommId, Comms};
 use creation::Creations;
 use names::{Name, Names};
+use noted::Noted;
 use p2p::{ChannelId, Channels, Pending};
 use process::Processes;
 use round::Rounds;
@@ -55,15 +59,15 @@ pub struct Analyzer {
     rounds: Rounds,
     channels: Channels,
     creations: Creations,
-    /// Findings that need no scan to be judged, with the communicator and number.
-    ready: Vec<Ready>,
+    /// Findings that need no scan to be judged.
+    noted: Vec<Noted>,
     /// Pairs that differ and whose numbering a loss of events may still unsettle.
     differing_pairs: Vec<(ChannelId, Pending, Pending)>,
     known: scan::Known,
     newest: Option<i64>,
 }
 
-/// A finding that waits for the next scan.
+/// A finding without its moment and run.
 #[derive(Debug)]
 struct Ready {
     comm: Option<CommId>,
@@ -91,7 +95,7 @@ impl Analyzer {
             rounds: Rounds::default(),
             channels: Channels::default(),
             creations: Creations::default(),
-            ready: Vec::new(),
+            noted: Vec::new(),
             differing_pairs: Vec::new(),
             known: scan::Known::default(),
             newest: None,
@@ -140,15 +144,6 @@ impl Analyzer {
 
     fn text(&self, name: Name) -> String {
         self.names.text(name).to_owned()
-    }
-
-    /// Keeps a finding for the next scan.
-    fn ready(&mut self, ready: Ready) {
-        if self.ready.len() < self.limits.findings {
-            self.ready.push(ready);
-        } else {
-            self.reached.findings += 1;
-        }
     }
 }
 

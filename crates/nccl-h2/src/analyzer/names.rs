@@ -2,13 +2,19 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 /// A text of [`Names`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Name(u32);
 
 impl Name {
     /// The empty text.
     pub(crate) const EMPTY: Self = Self(0);
+
+    pub(crate) fn number(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// Every different text that was seen. The numbers depend on the order of arrival: results must
@@ -54,6 +60,11 @@ impl Names {
                 None => self.add(Self::OVERFLOW),
             },
         }
+    }
+
+    /// All texts, by number.
+    pub(crate) fn into_texts(self) -> Vec<Box<str>> {
+        self.texts
     }
 
     /// The text of a name.

@@ -1,7 +1,9 @@
 //! What the functions of the library do, and what of their parameters must match.
 
+use serde::{Deserialize, Serialize};
+
 /// What a function does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Operation {
     AllReduce,
     ReduceScatter,
@@ -26,7 +28,7 @@ pub(crate) enum Operation {
 }
 
 /// How a communicator is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Creation {
     /// All ranks of the new communicator call.
     Init,

@@ -2,13 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use super::comm::CommId;
 use super::process::ProcessId;
 use super::ranges::RangeSet;
 use super::signature::{Called, Relation};
 
 /// Which side of a pair a call is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Side {
     Send,
     Recv,
@@ -31,7 +33,7 @@ impl Side {
 }
 
 /// A send or receive that waits for its counterpart.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Pending {
     /// Number among the calls of its side; `None` where nothing tells it.
     pub(crate) index: Option<i64>,
@@ -81,8 +83,30 @@ pub(crate) struct Channel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChannelId(u32);
 
+impl ChannelId {
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct QueueId(u32);
+
+/// A channel with its waiting calls, on its way elsewhere.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ChannelPart {
+    pub(crate) comm: CommId,
+    src: i64,
+    dst: i64,
+    pub(crate) queue: Vec<Pending>,
+    pub(crate) loose: [Vec<Pending>; 2],
+    done: RangeSet,
+    counted: [i64; 2],
+    is_loose: bool,
+    missing_reported: bool,
+    mismatch_reported: bool,
+    dropped: i64,
+}
 
 /// What became of a call.
 #[derive(Debug)]
@@ -276,6 +300,65 @@ impl Channels {
         for call in calls {
             self.pair_by_time(id, call, window, limit);
         }
+    }
+
+    /// All channels, by number.
+    pub(crate) fn into_parts(mut self) -> Vec<ChannelPart> {
+        let queues = &mut self.queues;
+        let mut calls = |queue: Option<QueueId>| -> Vec<Pending> {
+            let queue = queue.and_then(|queue| queues.get_mut(queue.0 as usize));
+            queue.map_or_else(Vec::new, |queue| std::mem::take(queue).into())
+        };
+        let part = |channel: Channel| ChannelPart {
+            comm: channel.comm,
+            src: channel.src,
+            dst: channel.dst,
+            queue: calls(channel.queue),
+            loose: channel.loose.map(&mut calls),
+            done: channel.done,
+            counted: channel.counted,
+            is_loose: channel.is_loose,
+            missing_reported: channel.missing_reported,
+            mismatch_reported: channel.mismatch_reported,
+            dropped: channel.dropped,
+        };
+        self.list.into_iter().map(part).collect()
+    }
+
+    /// Takes in a channel of elsewhere.
+    pub(crate) fn put(&mut self, part: ChannelPart) -> Option<ChannelId> {
+        let id = ChannelId(u32::try_from(self.list.len()).ok()?);
+        let queues = &mut self.queues;
+        let waiting = &mut self.waiting;
+        let mut queue = |calls: Vec<Pending>| {
+            (!calls.is_empty()).then(|| {
+                *waiting += calls.len();
+                queues.push(calls.into());
+                // Fewer than three a channel: it fits as channels do.
+                QueueId((queues.len() - 1) as u32)
+            })
+        };
+        let channel = Channel {
+            comm: part.comm,
+            src: part.src,
+            dst: part.dst,
+            queue: queue(part.queue),
+            loose: part.loose.map(&mut queue),
+            done: part.done,
+            counted: part.counted,
+            is_loose: part.is_loose,
+            missing_reported: part.missing_reported,
+            mismatch_reported: part.mismatch_reported,
+            dropped: part.dropped,
+            listed: false,
+        };
+        let waits = channel.queue.is_some() || channel.loose.iter().any(Option::is_some);
+        self.by_key.insert((channel.comm, channel.src, channel.dst), id);
+        self.list.push(channel);
+        if waits {
+            self.list_active(id);
+        }
+        Some(id)
     }
 
     fn list_active(&mut self, id: ChannelId) {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::comm::CommId;
 use super::names::{Name, Names};
 use super::operation::Operation;
@@ -10,7 +12,7 @@ use crate::event::{Header, Heartbeat};
 use crate::finding::Heartbeats;
 
 /// A process of [`Processes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ProcessId(pub(crate) u32);
 
 /// Most processes that are kept.
@@ -20,7 +22,7 @@ pub(crate) const MAX_PROCESSES: usize = 1 << 20;
 pub(crate) const MAX_OPEN_CALLS: usize = 1024;
 
 /// A call that has entered and not returned.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct OpenCall {
     pub(crate) operation: Operation,
     pub(crate) api: Name,
@@ -36,7 +38,7 @@ pub(crate) struct OpenCall {
 }
 
 /// The latest event of a process about a call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct LastEvent {
     pub(crate) api: Name,
     pub(crate) call_seq: i64,
@@ -47,7 +49,7 @@ pub(crate) struct LastEvent {
 }
 
 /// The latest heartbeat.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Beat {
     /// Wall clock of the host: tells which of two is the later.
     unix: i64,
@@ -58,7 +60,7 @@ pub(crate) struct Beat {
     pub(crate) progress_mono: i64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) rank: i64,
     pub(crate) pid: i64,
@@ -81,6 +83,7 @@ pub(crate) struct Process {
     /// The communicator of the latest call that others take part in.
     pub(crate) last_placed: Option<CommId>,
     pub(crate) open: Vec<OpenCall>,
+    #[serde(skip)]
     pub(crate) seen: ReplayWindow,
     /// Calls entered so far: tells whether a process has gone on since.
     pub(crate) entered: u64,
@@ -89,6 +92,7 @@ pub(crate) struct Process {
     /// The latest collective of the open group, which its end will start.
     pub(crate) group_round: Option<(CommId, i64, i64)>,
     /// The communicator of the previous event.
+    #[serde(skip)]
     pub(crate) cached_comm: Option<CommId>,
 }
 
@@ -265,6 +269,26 @@ impl Processes {
 
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// A process of which no event has come here, by rank, process number and host.
+    pub(crate) fn add(&mut self, key: (i64, i64, Name)) -> ProcessId {
+        if let Some(&id) = self.by_key.get(&key) {
+            return id;
+        }
+        // At most MAX_PROCESSES in each of few places: it fits.
+        let id = ProcessId(self.list.len() as u32);
+        let (rank, pid, _) = key;
+        self.list.push(Process::new(&Header { rank, pid, ..Header::default() }));
+        self.by_key.insert(key, id);
+        id
+    }
+
+    /// All processes with rank, process number and host, by number.
+    pub(crate) fn into_list(self) -> Vec<((i64, i64, Name), Process)> {
+        let mut keys: Vec<_> = self.by_key.into_iter().collect();
+        keys.sort_unstable_by_key(|&(_, id)| id);
+        keys.into_iter().map(|(key, _)| key).zip(self.list).collect()
     }
 
     /// All processes, those of one rank together and in the order of their start.

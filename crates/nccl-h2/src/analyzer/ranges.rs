@@ -1,10 +1,12 @@
 //! Sets of numbers that are nearly contiguous: the watermark of what is finished.
 
+use serde::{Deserialize, Serialize};
+
 /// A set of numbers as disjoint, sorted, inclusive ranges.
 ///
 /// It holds at most [`RangeSet::MAX_RANGES`] ranges: above that the two lowest become one, so that
 /// old gaps count as members.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RangeSet {
     ranges: Vec<(i64, i64)>,
 }

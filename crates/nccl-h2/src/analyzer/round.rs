@@ -1,12 +1,14 @@
 //! One round of a communicator: the calls with the same number on all of its ranks.
 
+use serde::{Deserialize, Serialize};
+
 use super::comm::CommId;
 use super::operation::Operation;
 use super::signature::{Called, Relation};
 use super::trouble::worst_relation;
 
 /// What one rank did in a round.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// Wall clock of the host when it entered.
     pub(crate) unix: i64,
@@ -20,7 +22,7 @@ pub(crate) struct Entry {
     pub(crate) empty_variant: u16,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum EntryState {
     /// Not seen.
     #[default]
@@ -36,7 +38,7 @@ pub(crate) enum EntryState {
 /// Most different calls of one round that are told apart; the others count as the last of them.
 const MAX_VARIANTS: usize = 256;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Round {
     pub(crate) comm: CommId,
     pub(crate) seq: i64,
@@ -263,7 +265,7 @@ impl Round {
 }
 
 /// A round of [`Rounds`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RoundId(u32);
 
 /// All open rounds. Memory of closed ones is used again.
@@ -305,6 +307,20 @@ impl Rounds {
 
     pub(crate) fn len(&self) -> usize {
         self.list.len() - self.free.len()
+    }
+
+    /// All open rounds.
+    pub(crate) fn into_open(self) -> Vec<Round> {
+        let numbered = self.list.into_iter().zip(self.open);
+        numbered.filter_map(|(round, open)| open.then_some(round)).collect()
+    }
+
+    /// Takes in an open round of elsewhere.
+    pub(crate) fn put(&mut self, round: Round) -> Option<RoundId> {
+        let id = RoundId(u32::try_from(self.list.len()).ok()?);
+        self.list.push(round);
+        self.open.push(true);
+        Some(id)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Comparing what two ranks called.
 
+use serde::{Deserialize, Serialize};
+
 use super::names::{Name, Names};
 use super::operation::{FIRST_USER_OP, Operation, element_bytes};
 use crate::event::NcclCall;
@@ -7,7 +9,7 @@ use crate::finding::{MismatchType, Signature};
 
 /// What a rank called, without text. A user-defined reduction is kept as "user-defined" only: its
 /// handle differs between ranks by design.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Called {
     pub(crate) operation: Operation,
     pub(crate) api: Name,
@@ -18,7 +20,7 @@ pub(crate) struct Called {
 }
 
 /// How two calls of one round relate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Relation {
     /// Nothing that matters differs.
     Equal,

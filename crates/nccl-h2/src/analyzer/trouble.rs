@@ -1,5 +1,7 @@
 //! What is kept of a communicator once the calls of a round differ.
 
+use serde::{Deserialize, Serialize};
+
 use super::divergence::Sequence;
 use super::signature::{Called, Relation};
 
@@ -13,7 +15,7 @@ const LEAST: usize = 64;
 pub(crate) const MAX_DIFFERING: usize = 64;
 
 /// The calls around and after the first difference of a communicator.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trouble {
     /// The first round that differs.
     pub(crate) start: i64,
@@ -38,7 +40,7 @@ pub(crate) struct Trouble {
 }
 
 /// A complete round whose calls differ.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Differing {
     pub(crate) seq: i64,
     pub(crate) relation: Relation,

@@ -6,6 +6,8 @@ mod write;
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 pub use text::BadEvent;
 
 /// One event of one process.
@@ -103,7 +105,7 @@ pub struct Heartbeat<'a> {
 }
 
 /// Whether a call began or returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
     /// The call has entered the library.
     Enter,

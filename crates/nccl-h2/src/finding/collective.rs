@@ -1,6 +1,6 @@
 //! Details of findings about rounds of a communicator. Fields stand in the order of the JSON keys.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Confidence, Explained, by_rank};
 
@@ -20,7 +20,7 @@ pub struct Signature {
 }
 
 /// In what the calls of a round differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchType {
     /// The functions differ.
@@ -54,7 +54,7 @@ pub struct SignatureMismatch {
 }
 
 /// What is known of the heartbeats of a rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Heartbeats {
     /// The latest is recent.

@@ -14,7 +14,7 @@ use crate::analyzer::Moment;
 use crate::event::Event;
 
 /// Files that stay open; above this number each is opened again for every chunk.
-const MAX_OPEN_FILES: usize = 256;
+pub(super) const MAX_OPEN_FILES: usize = 256;
 
 /// Reads files from start to end, in turn: always the one that is furthest back in time, so that
 /// what the ranks did at the same time is met at nearly the same time, and memory does not grow with
@@ -27,18 +27,18 @@ pub struct TraceReader {
 
 /// One file on its way to its end.
 #[derive(Debug)]
-struct Source {
+pub(super) struct Source {
     file: Option<File>,
     lines: Lines,
     /// Bytes read, and bytes that there were when the reader was made.
-    position: u64,
+    pub(super) position: u64,
     length: u64,
     /// Wall clock up to which the file was read.
-    time: i64,
-    done: bool,
+    pub(super) time: i64,
+    pub(super) done: bool,
     /// The file that this one continues: it is read first.
-    after: Option<usize>,
-    report: FileReport,
+    pub(super) after: Option<usize>,
+    pub(super) report: FileReport,
 }
 
 /// One block with its place in the order.
@@ -78,31 +78,8 @@ impl TraceReader {
             this.continues(before).then(|| at - 1)
         };
         let keep_open = files.len() <= MAX_OPEN_FILES;
-        let sources = files
-            .into_iter()
-            .enumerate()
-            .map(|(at, path)| {
-                let length = std::fs::metadata(&path).map(|metadata| metadata.len());
-                let mut report = FileReport::new(path);
-                let done = match &length {
-                    Ok(_) => false,
-                    Err(error) => {
-                        report.error = Some(error.to_string());
-                        true
-                    }
-                };
-                Source {
-                    file: None,
-                    lines: Lines::default(),
-                    position: 0,
-                    length: length.unwrap_or(0),
-                    time: i64::MIN,
-                    done,
-                    after: after(at),
-                    report,
-                }
-            })
-            .collect();
+        let sources =
+            files.into_iter().enumerate().map(|(at, path)| Source::new(path, after(at))).collect();
         Self { sources, keep_open }
     }
 
@@ -167,14 +144,7 @@ impl<S: FnMut(&Event<'_>, Moment) + Send> Shared<'_, S> {
                 let Ok(woken) = self.turn.wait(order) else { return };
                 order = woken;
             }
-            let mut time = ticket.time;
-            for event in &parsed.events {
-                if event.header.timestamp_unix_ns >= 0 {
-                    time = event.header.timestamp_unix_ns;
-                }
-                let moment = Moment { monotonic_ns: time.max(0), unix_ns: time.max(0) };
-                (order.sink)(event, moment);
-            }
+            parsed.each(ticket.time, |event, moment| (order.sink)(event, moment));
             if let Some(report) = order.reports.get_mut(ticket.source) {
                 parsed.note(report);
             }
@@ -225,8 +195,25 @@ impl Claims<'_> {
 }
 
 impl Source {
+    /// A file from its start. `after` is the file that it continues.
+    pub(super) fn new(path: PathBuf, after: Option<usize>) -> Self {
+        let length = std::fs::metadata(&path).map(|metadata| metadata.len());
+        let mut report = FileReport::new(path);
+        report.error = length.as_ref().err().map(ToString::to_string);
+        Self {
+            file: None,
+            lines: Lines::default(),
+            position: 0,
+            done: length.is_err(),
+            length: length.unwrap_or(0),
+            time: i64::MIN,
+            after,
+            report,
+        }
+    }
+
     /// Fills a block, and notes the end of the file or what keeps it from being read.
-    fn next(&mut self, block: &mut Block, keep_open: bool) -> u64 {
+    pub(super) fn next(&mut self, block: &mut Block, keep_open: bool) -> u64 {
         let before = self.position;
         match self.read(block, keep_open) {
             Ok(0) => {

@@ -2,6 +2,7 @@
 
 use super::lines::Block;
 use super::report::FileReport;
+use crate::analyzer::Moment;
 use crate::event::{BadEvent, Event};
 
 /// The events of one block.
@@ -73,6 +74,17 @@ impl<'b> Parsed<'b> {
             Ok(event) => self.events.push(event),
             Err(_) if may_be_cut || line.trim_ascii().is_empty() => {}
             Err(error) => self.bad.push((number, Bad::Event(error))),
+        }
+    }
+
+    /// Hands on each event with the moment that it tells as its receipt; `time` is the wall clock of
+    /// the file before.
+    pub(super) fn each(&self, mut time: i64, mut sink: impl FnMut(&Event<'b>, Moment)) {
+        for event in &self.events {
+            if event.header.timestamp_unix_ns >= 0 {
+                time = event.header.timestamp_unix_ns;
+            }
+            sink(event, Moment { monotonic_ns: time.max(0), unix_ns: time.max(0) });
         }
     }
 

@@ -6,11 +6,14 @@ mod folder;
 mod lines;
 mod name;
 mod report;
+mod stepped;
 mod tail;
 
 pub use batch::TraceReader;
 pub use folder::{ReadError, RunFolder};
+pub(crate) use name::FileName;
 pub use report::{BadLine, FileReport, ReadReport};
+pub(crate) use stepped::{Numbered, Stepped, Turn};
 pub use tail::TraceTail;
 
 /// Longest line that is read, in bytes. A longer one is skipped and counted as bad.

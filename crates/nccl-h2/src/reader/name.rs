@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 /// What the name of a trace file tells, in the order in which files are read.
 ///
 /// `rank_3_pid_7.jsonl` is the trace of a process; `rank_3_pid_7.seg000001.jsonl` the next segment
 /// of it; `rank_3_pid_7.g2.jsonl` that of another program in the same process;
 /// `rank_3_pid_7.heartbeat.jsonl` has the heartbeats of another writer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileName {
-    rank: i64,
-    pid: i64,
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct FileName {
+    pub(crate) rank: i64,
+    pub(crate) pid: i64,
     /// Parts of the name that are none of the known ones, such as `heartbeat`.
     other: String,
     generation: u64,
@@ -19,7 +21,7 @@ pub(super) struct FileName {
 
 impl FileName {
     /// `None` for a name that is no trace file's.
-    pub(super) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let stem = name.strip_prefix("rank_")?.strip_suffix(".jsonl")?;
         let mut parts = stem.split('.');
@@ -49,7 +51,7 @@ impl FileName {
     }
 
     /// Whether a file goes on where another ends: the same process and writer.
-    pub(super) fn continues(&self, before: &Self) -> bool {
+    pub(crate) fn continues(&self, before: &Self) -> bool {
         (self.rank, self.pid, &self.other) == (before.rank, before.pid, &before.other)
     }
 }

@@ -13,5 +13,6 @@ mod reading;
 mod real;
 mod real_probe;
 mod rounds;
+mod spread;
 mod stuck;
 mod support;

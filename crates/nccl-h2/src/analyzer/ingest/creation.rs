@@ -1,16 +1,15 @@
 //! Creations of communicators, on their way in and out.
 
-use super::Entering;
+use super::Placing;
 use crate::analyzer::Analyzer;
 use crate::analyzer::creation::{Caller, CreationKey, listed};
 use crate::analyzer::names::Name;
 use crate::analyzer::operation::{Creation, Operation};
-use crate::analyzer::process::ProcessId;
-use crate::event::{Header, NcclCall, Phase};
+use crate::event::NcclCall;
 
 impl Analyzer {
-    pub(super) fn enter_creation(&mut self, kind: Creation, entering: &Entering<'_, '_>) -> bool {
-        let Entering { call, receipt, .. } = *entering;
+    pub(super) fn enter_creation(&mut self, kind: Creation, entering: &Placing<'_, '_>) -> bool {
+        let Placing { call, receipt, .. } = *entering;
         let Some(key) = self.creation_key(kind, call) else { return true };
         let limit = self.limits.communicators;
         let Some(creation) = self.creations.open(key, entering.api, limit) else {
@@ -38,19 +37,8 @@ impl Analyzer {
     }
 
     /// Names the creation that a call belongs to, `None` where its ranks share no name.
-    pub(super) fn creation_key(
-        &mut self,
-        kind: Creation,
-        call: &NcclCall<'_>,
-    ) -> Option<CreationKey> {
-        let of = match kind {
-            Creation::Init => &call.comm_uid_hash,
-            Creation::Split | Creation::Shrink => &call.parent_hash,
-            Creation::Grow | Creation::Alone => return None,
-        };
-        if of.is_empty() {
-            return None;
-        }
+    fn creation_key(&mut self, kind: Creation, call: &NcclCall<'_>) -> Option<CreationKey> {
+        let of = named(kind, call)?;
         let excluded = match kind {
             Creation::Shrink => self.names.intern(&call.excluded),
             _ => Name::EMPTY,
@@ -77,32 +65,36 @@ impl Analyzer {
     }
 
     /// A creation has returned: the communicator exists, and the process has a rank in it.
-    pub(super) fn created(
-        &mut self,
-        id: ProcessId,
-        header: &Header<'_>,
-        call: &NcclCall<'_>,
-        receipt: i64,
-    ) -> bool {
-        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return false };
-        let operation = Operation::of(&call.api);
-        if call.phase == Phase::Enter {
-            return self.enter(id, header, call, receipt);
-        }
-        let mut useful = self.returned(id, header, call, comm, receipt);
-        if let (Some(comm), 0 | 7) = (comm, call.result)
+    pub(super) fn join(&mut self, placing: &Placing<'_, '_>) -> bool {
+        let call = placing.call;
+        if let (Some(comm), 0 | 7) = (placing.comm, call.result)
             && let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks)
         {
-            member.process = Some(id);
-            useful = true;
+            member.process = Some(placing.process);
         }
-        if let Operation::Create(kind) = operation {
-            // A blocking creation returns when all ranks have called.
-            let blocking = call.result == 0 && call.group_id <= 0;
-            if let (Some(key), true) = (self.creation_key(kind, call), blocking) {
-                self.creations.complete(key);
-            }
-        }
-        useful
+        true
     }
+
+    /// A creation has returned. A blocking one does so when all ranks have called.
+    pub(super) fn created(&mut self, placing: &Placing<'_, '_>) -> bool {
+        let call = placing.call;
+        let blocking = call.result == 0 && call.group_id <= 0;
+        if let (Operation::Create(kind), true) = (placing.operation, blocking)
+            && let Some(key) = self.creation_key(kind, call)
+        {
+            self.creations.complete(key);
+        }
+        true
+    }
+}
+
+/// The communicator after which a creation is named: the new one or its parent. `None` where its
+/// ranks share no name.
+pub(super) fn named<'e>(kind: Creation, call: &'e NcclCall<'_>) -> Option<&'e str> {
+    let of = match kind {
+        Creation::Init => &*call.comm_uid_hash,
+        Creation::Split | Creation::Shrink => &*call.parent_hash,
+        Creation::Grow | Creation::Alone => return None,
+    };
+    (!of.is_empty()).then_some(of)
 }

@@ -1,59 +1,25 @@
 //! Calls on their way out.
 
-use super::note_last;
+use super::{Failed, Noted, Placing, nanoseconds, note_last};
 use crate::analyzer::Analyzer;
 use crate::analyzer::comm::CommId;
 use crate::analyzer::names::Name;
 use crate::analyzer::process::{OpenCall, ProcessId};
-use crate::event::{Header, NcclCall, Phase};
+use crate::event::{Header, NcclCall};
 
 /// Errors of one process that are told apart from repetitions.
 const MAX_ERRORS: usize = 64;
 
 impl Analyzer {
-    pub(super) fn destroyed(
-        &mut self,
-        id: ProcessId,
-        header: &Header<'_>,
-        call: &NcclCall<'_>,
-        receipt: i64,
-    ) -> bool {
-        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return false };
-        if call.phase == Phase::Enter {
-            return self.enter(id, header, call, receipt);
-        }
-        let useful = self.returned(id, header, call, comm, receipt);
-        let Some(comm) = comm else { return useful };
-        let Some(member) = self.comms[comm].member(call.comm_rank, call.comm_nranks) else {
-            return useful;
-        };
-        if !std::mem::replace(&mut member.destroyed, true) {
-            self.comms[comm].destroyed += 1;
-        }
-        true
-    }
-
-    pub(super) fn exit(
-        &mut self,
-        id: ProcessId,
-        header: &Header<'_>,
-        call: &NcclCall<'_>,
-        receipt: i64,
-    ) -> bool {
-        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return false };
-        self.returned(id, header, call, comm, receipt)
-    }
-
     /// A call has returned: it is open no more, and its error is a finding.
     pub(super) fn returned(
         &mut self,
         id: ProcessId,
         header: &Header<'_>,
         call: &NcclCall<'_>,
-        comm: Option<CommId>,
+        (api, comm): (Name, Option<CommId>),
         receipt: i64,
-    ) -> bool {
-        let api = self.names.intern(&call.api);
+    ) {
         let process = &mut self.processes[id];
         note_last(process, header, call, api, comm, false, receipt);
         let opened = process.close_call(call.call_seq);
@@ -66,10 +32,9 @@ impl Analyzer {
             }
             _ => self.failed(id, header, call, (api, comm, opened), receipt),
         }
-        true
     }
 
-    pub(super) fn failed(
+    fn failed(
         &mut self,
         id: ProcessId,
         header: &Header<'_>,
@@ -86,8 +51,35 @@ impl Analyzer {
         }
         told.push(call.call_seq);
         let first = self.known.failing.insert((id, comm), (api, call.result));
-        if first != Some((api, call.result)) {
-            self.report_error(id, header, call, comm, opened, receipt);
+        if first == Some((api, call.result)) {
+            return;
         }
+        let alive = nanoseconds(self.config.heartbeat_timeout_s);
+        self.note(Noted::Failed(Failed {
+            process: id,
+            comm,
+            comm_seq: call.comm_seq,
+            comm_rank: call.comm_rank,
+            call_seq: call.call_seq,
+            api: call.api.to_string(),
+            entered: opened.map(|open| open.unix),
+            returned: header.timestamp_unix_ns,
+            result: call.result,
+            result_name: call.result_name.to_string(),
+            liveness: self.processes[id].liveness(receipt, alive).0,
+        }));
+    }
+
+    /// A rank has left its communicator.
+    pub(super) fn destroyed(&mut self, placing: &Placing<'_, '_>) -> bool {
+        let Some(comm) = placing.comm else { return true };
+        let comm = &mut self.comms[comm];
+        let Some(member) = comm.member(placing.call.comm_rank, placing.call.comm_nranks) else {
+            return true;
+        };
+        if !std::mem::replace(&mut member.destroyed, true) {
+            comm.destroyed += 1;
+        }
+        true
     }
 }

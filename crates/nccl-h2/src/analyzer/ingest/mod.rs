@@ -1,60 +1,181 @@
-//! Taking events in.
+//! Taking events in: first what an event says of its process, then what it does on its communicator.
+//!
+//! The two parts share no state but names and numbers, so that they can be done in different places:
+//! a process is followed where all of its events come, a communicator where all of its calls do.
 
 mod creation;
 mod exit;
 mod p2p;
 mod round;
 
+use serde::{Deserialize, Serialize};
+
 use super::comm::CommId;
 use super::names::Name;
-use super::operation::Operation;
+use super::noted::{Failed, Noted};
+use super::operation::{Creation, Operation};
 use super::p2p::Side;
 use super::process::{Beat, LastEvent, MAX_OPEN_CALLS, OpenCall, Process, ProcessId};
-use super::{Analyzer, Moment};
+use super::{Analyzer, Moment, nanoseconds};
 use crate::event::{Event, EventKind, Header, NcclCall, Phase};
 
-/// A call on its way in, with what is known of it.
-struct Entering<'e, 'a> {
-    process: ProcessId,
-    header: &'e Header<'a>,
-    call: &'e NcclCall<'a>,
-    operation: Operation,
-    api: Name,
-    comm: Option<CommId>,
+/// A call on its way to its communicator, with what its process tells of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Placing<'e, 'a> {
+    pub(crate) process: ProcessId,
+    pub(crate) header: &'e Header<'a>,
+    pub(crate) call: &'e NcclCall<'a>,
+    pub(crate) operation: Operation,
+    pub(crate) api: Name,
+    pub(crate) comm: Option<CommId>,
     /// Receipt, on the analyzer's monotonic clock.
-    receipt: i64,
+    pub(crate) receipt: i64,
     /// The call was not seen before.
-    fresh: bool,
+    pub(crate) fresh: bool,
+    /// The trace of the process is complete so far.
+    pub(crate) complete: bool,
+}
+
+/// What a call does on a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Place {
+    /// It enters.
+    Enter,
+    /// It has made the communicator: the process has a rank there.
+    Member,
+    /// It has returned from the creation, for which all ranks have called.
+    Created,
+    /// It has ended the communicator for its rank.
+    Destroyed,
+}
+
+/// What is left to do of an event.
+pub(crate) enum Followed<'e, 'a> {
+    /// Nothing; whether it was of any use.
+    Done(bool),
+    /// What a call does on its communicators, in this order.
+    Places(&'static [Place], Placing<'e, 'a>),
 }
 
 impl Analyzer {
     /// Takes an event that was received at a moment, and says whether it was of any use: false for
     /// an event of another run, of an unknown kind, or beyond a limit.
     pub fn ingest(&mut self, event: &Event<'_>, receipt: Moment) -> bool {
+        match self.follow(event, receipt.monotonic_ns) {
+            Followed::Done(useful) => useful,
+            Followed::Places(places, placing) => {
+                let mut useful = true;
+                for place in places {
+                    useful &= self.place(*place, &placing);
+                }
+                useful
+            }
+        }
+    }
+
+    /// Whether an event is of this run and of a kind that is known.
+    pub(crate) fn accepts(&self, event: &Event<'_>) -> bool {
         let header = &event.header;
         let of_this_run = header.run_id == self.run_id
             // The other writer of heartbeats need not know the run.
             || header.run_id.is_empty() && header.schema_version == 2;
-        if !of_this_run || matches!(event.kind, EventKind::Unknown(_)) {
-            return false;
+        of_this_run && !matches!(event.kind, EventKind::Unknown(_))
+    }
+
+    /// Takes in what an event says of its process. Events of one process come in their order.
+    #[inline]
+    pub(crate) fn follow<'e, 'a>(
+        &mut self,
+        event: &'e Event<'a>,
+        receipt: i64,
+    ) -> Followed<'e, 'a> {
+        if !self.accepts(event) {
+            return Followed::Done(false);
         }
+        let header = &event.header;
         let Some(id) = self.processes.of(header, &mut self.names) else {
             self.reached.processes += 1;
-            return false;
+            return Followed::Done(false);
         };
-        let receipt = receipt.monotonic_ns;
         self.newest = self.newest.max(Some(receipt));
         match &event.kind {
             EventKind::NcclCall(call) => match call.phase {
-                Phase::Enter => return self.enter(id, header, call, receipt),
-                Phase::Exit => return self.exit(id, header, call, receipt),
-                Phase::Unknown => return false,
+                Phase::Enter => self.entering(id, header, call, receipt),
+                Phase::Exit => self.returning(id, header, call, &[], receipt),
+                Phase::Unknown => Followed::Done(false),
             },
-            EventKind::CommInit(call) => return self.created(id, header, call, receipt),
-            EventKind::CommDestroy(call) => return self.destroyed(id, header, call, receipt),
-            _ => self.life(id, event, receipt),
+            EventKind::CommInit(call) | EventKind::CommDestroy(call)
+                if call.phase == Phase::Enter =>
+            {
+                self.entering(id, header, call, receipt)
+            }
+            EventKind::CommInit(call) => {
+                self.returning(id, header, call, &[Place::Member, Place::Created], receipt)
+            }
+            EventKind::CommDestroy(call) => {
+                self.returning(id, header, call, &[Place::Destroyed], receipt)
+            }
+            _ => {
+                self.life(id, event, receipt);
+                Followed::Done(true)
+            }
         }
-        true
+    }
+
+    /// Takes in what a call does on a communicator. The calls of one communicator come in the order
+    /// in which they were received. Says whether it was of any use.
+    #[inline]
+    pub(crate) fn place(&mut self, place: Place, placing: &Placing<'_, '_>) -> bool {
+        match place {
+            Place::Enter => self.enter(placing),
+            Place::Member => self.join(placing),
+            Place::Created => self.created(placing),
+            Place::Destroyed => self.destroyed(placing),
+        }
+    }
+
+    /// As [`Analyzer::place`], of a call whose process is followed elsewhere.
+    pub(crate) fn place_sent(
+        &mut self,
+        place: Place,
+        (fresh, complete): (bool, bool),
+        event: &Event<'_>,
+        receipt: i64,
+    ) -> bool {
+        let (EventKind::NcclCall(call) | EventKind::CommInit(call) | EventKind::CommDestroy(call)) =
+            &event.kind
+        else {
+            return false;
+        };
+        let header = &event.header;
+        let Some(process) = self.processes.of(header, &mut self.names) else { return false };
+        let operation = Operation::of(&call.api);
+        let api = self.names.intern(&call.api);
+        // What is named after a parent does nothing on the communicator that is made.
+        let on = match (place, operation) {
+            (Place::Created, _) => "",
+            (Place::Enter, Operation::Create(kind)) if kind != Creation::Init => "",
+            _ => &*call.comm_uid_hash,
+        };
+        let Ok(comm) = self.comm_of(process, on) else { return false };
+        let placing =
+            Placing { process, header, call, operation, api, comm, receipt, fresh, complete };
+        self.place(place, &placing)
+    }
+
+    /// The name of the communicator on which a call does something; `None` where it does nothing.
+    pub(crate) fn target<'e>(place: Place, placing: &Placing<'e, '_>) -> Option<&'e str> {
+        let call = placing.call;
+        let of = match (place, placing.operation) {
+            (Place::Enter, Operation::Create(kind)) => creation::named(kind, call)?,
+            (Place::Enter, Operation::Send | Operation::Recv) => &call.comm_uid_hash,
+            (Place::Enter, operation) if operation.is_round() => &call.comm_uid_hash,
+            (Place::Enter, _) => return None,
+            (Place::Member | Place::Destroyed, _) => &call.comm_uid_hash,
+            (Place::Created, Operation::Create(kind)) => creation::named(kind, call)?,
+            (Place::Created, _) => return None,
+        };
+        (!of.is_empty()).then_some(of)
     }
 
     /// Events that tell of the process as a whole.
@@ -111,33 +232,64 @@ impl Analyzer {
         Ok(comm)
     }
 
-    fn enter(
+    /// A call on its way in, as its process sees it.
+    fn entering<'e, 'a>(
         &mut self,
         id: ProcessId,
-        header: &Header<'_>,
-        call: &NcclCall<'_>,
+        header: &'e Header<'a>,
+        call: &'e NcclCall<'a>,
         receipt: i64,
-    ) -> bool {
+    ) -> Followed<'e, 'a> {
         let operation = Operation::of(&call.api);
         let api = self.names.intern(&call.api);
-        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return false };
-        let fresh = self.processes[id].seen.first_time(call.call_seq);
-        let entering = Entering { process: id, header, call, operation, api, comm, receipt, fresh };
+        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return Followed::Done(false) };
+        let process = &mut self.processes[id];
+        let fresh = process.seen.first_time(call.call_seq);
+        let complete = process.trace_is_complete();
+        let placing =
+            Placing { process: id, header, call, operation, api, comm, receipt, fresh, complete };
         if fresh {
-            self.open_call(&entering);
+            self.open_call(&placing);
         }
-        match (operation, comm) {
-            (Operation::Create(kind), _) => self.enter_creation(kind, &entering),
-            (Operation::Send, Some(comm)) => self.enter_p2p(comm, Side::Send, &entering),
-            (Operation::Recv, Some(comm)) => self.enter_p2p(comm, Side::Recv, &entering),
-            (_, Some(comm)) if operation.is_round() => self.enter_round(comm, &entering),
+        Followed::Places(&[Place::Enter], placing)
+    }
+
+    /// A call on its way out, as its process sees it: it is open no more, and its error is a
+    /// finding.
+    fn returning<'e, 'a>(
+        &mut self,
+        id: ProcessId,
+        header: &'e Header<'a>,
+        call: &'e NcclCall<'a>,
+        places: &'static [Place],
+        receipt: i64,
+    ) -> Followed<'e, 'a> {
+        let Ok(comm) = self.comm_of(id, &call.comm_uid_hash) else { return Followed::Done(false) };
+        let api = self.names.intern(&call.api);
+        self.returned(id, header, call, (api, comm), receipt);
+        if places.is_empty() {
+            return Followed::Done(true);
+        }
+        let operation = Operation::of(&call.api);
+        let (fresh, complete) = (false, false);
+        let placing =
+            Placing { process: id, header, call, operation, api, comm, receipt, fresh, complete };
+        Followed::Places(places, placing)
+    }
+
+    fn enter(&mut self, placing: &Placing<'_, '_>) -> bool {
+        match (placing.operation, placing.comm) {
+            (Operation::Create(kind), _) => self.enter_creation(kind, placing),
+            (Operation::Send, Some(comm)) => self.enter_p2p(comm, Side::Send, placing),
+            (Operation::Recv, Some(comm)) => self.enter_p2p(comm, Side::Recv, placing),
+            (operation, Some(comm)) if operation.is_round() => self.enter_round(comm, placing),
             _ => true,
         }
     }
 
     /// Notes in its process that a call has entered.
-    fn open_call(&mut self, entering: &Entering<'_, '_>) {
-        let Entering { call, operation, receipt, .. } = *entering;
+    fn open_call(&mut self, entering: &Placing<'_, '_>) {
+        let Placing { call, operation, receipt, .. } = *entering;
         let process = &mut self.processes[entering.process];
         process.entered += 1;
         process.captured |= call.captured;

@@ -1,19 +1,14 @@
 //! Sends and receives on their way in.
 
-use super::Entering;
+use super::Placing;
 use crate::analyzer::comm::CommId;
 use crate::analyzer::p2p::{Paired, Pending, Side};
 use crate::analyzer::signature::Called;
 use crate::analyzer::{Analyzer, nanoseconds};
 
 impl Analyzer {
-    pub(super) fn enter_p2p(
-        &mut self,
-        id: CommId,
-        side: Side,
-        entering: &Entering<'_, '_>,
-    ) -> bool {
-        let Entering { call, receipt, .. } = *entering;
+    pub(super) fn enter_p2p(&mut self, id: CommId, side: Side, entering: &Placing<'_, '_>) -> bool {
+        let Placing { call, receipt, .. } = *entering;
         let comm = &mut self.comms[id];
         let Some(member) = comm.member(call.comm_rank, call.comm_nranks) else { return false };
         member.process = Some(entering.process);
@@ -33,8 +28,7 @@ impl Analyzer {
         if told.is_none() && !entering.fresh {
             return true;
         }
-        let complete = self.processes[entering.process].trace_is_complete();
-        let index = told.or_else(|| match complete {
+        let index = told.or_else(|| match entering.complete {
             true => self.channels.count(channel, side),
             false => None,
         });

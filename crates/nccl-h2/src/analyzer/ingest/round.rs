@@ -1,21 +1,21 @@
 //! Collectives on their way in: opening, filling and closing rounds.
 
-use super::{CLOCKS, Entering};
+use super::Placing;
 use crate::analyzer::comm::CommId;
 use crate::analyzer::names::Name;
+use crate::analyzer::noted::Noted;
 use crate::analyzer::operation::Operation;
 use crate::analyzer::round::{Entry, EntryState, RoundId};
 use crate::analyzer::signature::{Called, Relation};
 use crate::analyzer::trouble::{Differing, Trouble};
-use crate::analyzer::{Analyzer, Ready, nanoseconds, seconds};
-use crate::finding::{Confidence, DatatypeContract, DelayedCollectiveEnter, Details, HangType};
+use crate::analyzer::{Analyzer, nanoseconds};
 
 /// What fills a communicator's open rounds before those with lost events are closed early.
 const ROUNDS_BEFORE_SWEEP: usize = 1024;
 
 impl Analyzer {
-    pub(super) fn enter_round(&mut self, id: CommId, entering: &Entering<'_, '_>) -> bool {
-        let Entering { call, receipt, .. } = *entering;
+    pub(super) fn enter_round(&mut self, id: CommId, entering: &Placing<'_, '_>) -> bool {
+        let Placing { call, receipt, .. } = *entering;
         let seq = call.comm_seq;
         let comm = &mut self.comms[id];
         let Some(member) = comm.member(call.comm_rank, call.comm_nranks) else { return false };
@@ -50,7 +50,7 @@ impl Analyzer {
 
     /// A collective of nothing does nothing and takes no place in NCCL's order. All that can be said
     /// of it is whether the others made it, too.
-    fn enter_empty(&mut self, id: CommId, rank: usize, entering: &Entering<'_, '_>) -> bool {
+    fn enter_empty(&mut self, id: CommId, rank: usize, entering: &Placing<'_, '_>) -> bool {
         let seq = entering.call.comm_seq;
         let comm = &mut self.comms[id];
         comm.members[rank].empty = comm.members[rank].empty.max(seq);
@@ -78,7 +78,7 @@ impl Analyzer {
         id: CommId,
         round_id: RoundId,
         rank: usize,
-        entering: &Entering<'_, '_>,
+        entering: &Placing<'_, '_>,
     ) {
         let called = Called::new(entering.operation, entering.api, entering.call);
         let round = &mut self.rounds[round_id];
@@ -241,17 +241,10 @@ impl Analyzer {
         let round = &self.rounds[round_id];
         let Some((_, _, first)) = round.calls().next() else { return };
         let (comm, seq, api) = (round.comm, round.seq, first.api);
-        let bytes = first.bytes().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(i64::MAX);
-        let signature_by_comm_rank =
-            round.calls().map(|(rank, _, called)| (rank, called.describe(&self.names))).collect();
+        let bytes = first.bytes().and_then(|bytes| i64::try_from(bytes).ok());
+        let calls = round.calls().map(|(rank, _, called)| (rank, *called)).collect();
         if self.known.datatype_warned.insert((comm, api)) {
-            let details = Details::DatatypeContract(DatatypeContract {
-                bytes,
-                confidence: Confidence::Observed,
-                signature_by_comm_rank,
-            });
-            let hang_type = HangType::DatatypeContract;
-            self.ready(Ready { comm: Some(comm), comm_seq: seq, hang_type, details });
+            self.note(Noted::Datatypes { comm, seq, bytes, calls });
         }
     }
 
@@ -287,15 +280,7 @@ impl Analyzer {
         }
         late.clone_from(&slow_comm_ranks);
         let api = round.calls().next().map_or(Name::EMPTY, |(_, _, called)| called.api);
-        let (comm, comm_seq) = (Some(round.comm), round.seq);
-        let details = Details::DelayedCollectiveEnter(DelayedCollectiveEnter {
-            api: self.text(api),
-            clock_assumption: CLOCKS,
-            confidence: Confidence::Suspected,
-            enter_spread_s: seconds(spread),
-            slow_comm_ranks,
-            slow_type: "pre_communication_slow",
-        });
-        self.ready(Ready { comm, comm_seq, hang_type: HangType::DelayedCollectiveEnter, details });
+        let (comm, seq) = (round.comm, round.seq);
+        self.note(Noted::Late { comm, seq, api, spread, ranks: slow_comm_ranks });
     }
 }

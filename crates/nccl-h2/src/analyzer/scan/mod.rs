@@ -89,7 +89,7 @@ impl Analyzer {
 
     fn judge(&mut self, scan: Scan, now: Moment) -> Vec<Finding> {
         self.settle(scan);
-        let mut found = std::mem::take(&mut self.ready);
+        let mut found = self.take_noted();
         let blamed = self.judge_mismatches(&mut found);
         self.judge_pairs(scan, &mut found);
         let waiting = self.judge_waits(scan, &blamed, &mut found);
@@ -149,7 +149,12 @@ impl Analyzer {
     }
 
     /// A finding about a communicator's call.
-    fn about(comm: CommId, comm_seq: i64, hang_type: HangType, details: Details) -> Ready {
+    pub(super) fn about(
+        comm: CommId,
+        comm_seq: i64,
+        hang_type: HangType,
+        details: Details,
+    ) -> Ready {
         Ready { comm: Some(comm), comm_seq, hang_type, details }
     }
 }

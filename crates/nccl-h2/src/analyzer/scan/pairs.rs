@@ -1,13 +1,12 @@
 //! Sends and receives: pairs that differ, and calls without a number that cannot be attributed.
 
+use super::super::noted::Noted;
 use super::super::p2p::{ChannelId, Pending, api_of};
 use super::super::signature::Relation;
 use super::super::{Analyzer, Ready, nanoseconds};
 use super::{Scan, early};
 use crate::analyzer::ingest::CLOCKS;
-use crate::finding::{
-    AmbiguousP2p, Confidence, DatatypeContract, Details, HangType, P2pCallMismatch, P2pSide,
-};
+use crate::finding::{AmbiguousP2p, Confidence, Details, HangType, P2pCallMismatch, P2pSide};
 
 /// Candidates that an ambiguity lists.
 const MAX_LISTED: usize = 16;
@@ -46,21 +45,12 @@ impl Analyzer {
     fn warn_of_pair(&mut self, id: ChannelId, send: &Pending, recv: &Pending) {
         let channel = &self.channels[id];
         let comm = channel.comm;
-        let mut signatures = vec![
-            (channel.src, send.called.describe(&self.names)),
-            (channel.dst, recv.called.describe(&self.names)),
-        ];
-        signatures.sort();
+        let calls = vec![(channel.src, send.called), (channel.dst, recv.called)];
         if !self.known.datatype_warned.insert((comm, send.called.api)) {
             return;
         }
         let bytes = send.called.bytes().and_then(|bytes| i64::try_from(bytes).ok());
-        let details = Details::DatatypeContract(DatatypeContract {
-            bytes: bytes.unwrap_or(i64::MAX),
-            confidence: Confidence::Observed,
-            signature_by_comm_rank: signatures,
-        });
-        self.ready(Self::about(comm, send.comm_seq, HangType::DatatypeContract, details));
+        self.note(Noted::Datatypes { comm, seq: send.comm_seq, bytes, calls });
     }
 
     /// Gives the pairs that differ, and what is ambiguous.

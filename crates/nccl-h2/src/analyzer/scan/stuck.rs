@@ -8,10 +8,7 @@ use super::super::process::{OpenCall, Process, ProcessId};
 use super::super::{Analyzer, Ready, nanoseconds, seconds};
 use super::mismatch::Blamed;
 use super::{Scan, early};
-use crate::event::{Header, NcclCall};
-use crate::finding::{
-    Confidence, Details, ErrorExit, HangType, LastRecord, MissingExit, RoundMissingExit,
-};
+use crate::finding::{Confidence, Details, HangType, LastRecord, MissingExit, RoundMissingExit};
 
 const EVIDENCE: &str = "api_enter_without_exit";
 const REASON: &str = "nccl_api_entered_but_did_not_return";
@@ -189,59 +186,5 @@ impl Analyzer {
                 timestamp_unix_ns: -1,
             },
         }
-    }
-
-    /// Keeps a call that returned an error for the next scan.
-    pub(in crate::analyzer) fn report_error(
-        &mut self,
-        id: ProcessId,
-        header: &Header<'_>,
-        call: &NcclCall<'_>,
-        comm: Option<CommId>,
-        opened: Option<OpenCall>,
-        receipt: i64,
-    ) {
-        let process = &self.processes[id];
-        let alive = nanoseconds(self.config.heartbeat_timeout_s);
-        let details = Details::ErrorExit(ErrorExit {
-            api: call.api.to_string(),
-            call_seq: call.call_seq,
-            comm_rank: (call.comm_rank >= 0).then_some(call.comm_rank),
-            confidence: Confidence::Observed,
-            enter_timestamp_unix_ns: opened.map(|open| open.unix),
-            error_category: category(call.result),
-            evidence: "api_exit_with_error",
-            last_record: LastRecord {
-                api: call.api.to_string(),
-                call_seq: call.call_seq,
-                phase: "exit",
-                timestamp_unix_ns: header.timestamp_unix_ns,
-            },
-            phase: "exit",
-            pid: process.pid,
-            process_liveness: process.liveness(receipt, alive).0,
-            rank: process.rank,
-            reason: "nccl_api_returned_error",
-            result: call.result,
-            result_name: call.result_name.to_string(),
-            root_cause_status: "unknown",
-            stuck_duration_s: opened
-                .map(|open| seconds(header.timestamp_unix_ns.saturating_sub(open.unix))),
-        });
-        let comm_seq = if comm.is_some() { call.comm_seq } else { -1 };
-        self.ready(Ready { comm, comm_seq, hang_type: HangType::NcclErrorExit, details });
-    }
-}
-
-/// What kind of error an `ncclResult_t` is.
-fn category(result: i64) -> &'static str {
-    match result {
-        1 => "cuda_error",
-        2 => "system_or_rdma_error",
-        3 => "nccl_internal_error",
-        4 => "invalid_argument",
-        5 => "invalid_usage",
-        6 => "remote_error",
-        _ => "unknown_error",
     }
 }
