@@ -8,6 +8,8 @@
 
 mod commands;
 mod input;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod output;
 mod text;
 

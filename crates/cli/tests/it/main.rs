@@ -16,6 +16,8 @@ mod ll;
 mod ll_log;
 mod nccl;
 mod nccl_dumps;
+#[cfg(all(feature = "mpi", target_os = "linux"))]
+mod nccl_mpi;
 mod nccl_ras;
 #[cfg(target_os = "linux")]
 mod nccl_run;

@@ -35,7 +35,7 @@ pub(crate) struct Part {
     /// The pairs name a channel by its place in `channels`.
     differing_pairs: Vec<(u32, Pending, Pending)>,
     datatype_warned: Vec<(CommId, Name)>,
-    failing: Vec<((ProcessId, Option<CommId>), (Name, i64))>,
+    failing: Vec<(Caller, (Name, i64))>,
     errors: Vec<(ProcessId, Vec<i64>)>,
     reached: LimitsReached,
     newest: Option<i64>,
@@ -67,6 +67,9 @@ pub(crate) struct Met {
     processes: Vec<Option<Turn>>,
     comms: Vec<Option<Turn>>,
 }
+
+/// A process, and the communicator that it calls on.
+type Caller = (ProcessId, Option<CommId>);
 
 /// A part names something that it does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

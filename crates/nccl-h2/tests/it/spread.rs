@@ -54,9 +54,8 @@ fn told(mut analyzer: Analyzer, reports: Vec<deepxtrace_nccl_h2::ReadReport>) ->
 
 /// What one place that reads all files tells.
 fn whole(folder: &Path, heartbeats: Option<&Path>, run_id: &str) -> Told {
-    let files = |path: &Path| {
-        RunFolder { path: path.to_owned(), run_id: String::new() }.files().unwrap()
-    };
+    let files =
+        |path: &Path| RunFolder { path: path.to_owned(), run_id: String::new() }.files().unwrap();
     let mut paths = files(folder);
     paths.extend(heartbeats.map(files).unwrap_or_default());
     let mut analyzer = Analyzer::new(run_id, config());
@@ -82,9 +81,8 @@ fn spread(
     chunk_bytes: usize,
     holds: impl Fn(usize, usize) -> bool,
 ) -> (Told, Vec<Spread>) {
-    let files = |path: &Path| {
-        RunFolder { path: path.to_owned(), run_id: String::new() }.files().unwrap()
-    };
+    let files =
+        |path: &Path| RunFolder { path: path.to_owned(), run_id: String::new() }.files().unwrap();
     let mut each: Vec<Files> = vec![Files::default(); places];
     let mut number = 0;
     for (path, is_trace) in [(Some(folder), true), (heartbeats, false)] {
@@ -359,4 +357,25 @@ fn what_moves_is_a_small_part_of_the_text() {
     let lines: u64 = all.iter().map(|spread| spread.report.lines()).sum();
     assert!(moved > lines / 4 * 10, "{moved} bytes for {lines} lines");
     assert!(moved < text / 20, "{moved} of {text}");
+}
+
+#[test]
+fn splits_of_one_parent_that_wait_are_told_by_their_ordinal() {
+    use crate::support::{Session, at, call, reduce};
+
+    let mut session = Session::new();
+    let ranks = 9;
+    for rank in 0..ranks {
+        session.done(0.0, reduce("p", rank, ranks, 0));
+    }
+    for rank in 0..ranks - 1 {
+        let mut split = call("ncclCommSplit", "", rank, ranks, -1);
+        split.call.parent_hash = "p".into();
+        split.call.parent_ordinal = ranks - rank;
+        session.made(1.0, split);
+    }
+    let graph = session.analyzer.wait_graph(at(2.0));
+    let waiting: Vec<i64> =
+        graph.waits.iter().flat_map(|wait| wait.waiting_ranks.clone()).collect();
+    assert_eq!(waiting, [7, 6, 5, 4, 3, 2, 1, 0]);
 }

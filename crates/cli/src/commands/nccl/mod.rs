@@ -9,6 +9,8 @@ mod replay;
 #[cfg(target_os = "linux")]
 mod run;
 mod settings;
+#[cfg(feature = "mpi")]
+mod spread;
 mod warnings;
 mod watch;
 

@@ -238,11 +238,15 @@ impl Analyzer {
     }
 
     fn creation_waits(&mut self, scan: Scan) -> Vec<Wait> {
-        let open: Vec<(CreationKey, OpenCreationView)> = self
+        let mut open: Vec<(CreationKey, OpenCreationView)> = self
             .creations
             .iter_mut()
             .map(|(key, creation)| (*key, OpenCreationView::of(creation)))
             .collect();
+        // Those of one parent are alike in all that waits are sorted by.
+        open.sort_by_cached_key(|(key, _)| {
+            (self.text(key.of), key.kind, key.ordinal, self.text(key.excluded))
+        });
         open.into_iter()
             .filter_map(|(key, creation)| self.creation_wait(key, creation, scan))
             .collect()
