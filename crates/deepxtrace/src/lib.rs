@@ -11,6 +11,9 @@
 //! | `collect` (default) | [`collect`], [`config`] | counters in memory, gathered over an EP group; [`Diagnose`] |
 //! | `artifact` (default) | [`artifact`] | windows as NPZ files, written and read |
 //! | `heatmap` | [`heatmap`] | pictures of windows as SVG, PNG and PDF |
+//! | `nccl-h2` | `nccl` | diagnosis of NCCL call traces |
+//! | `fr`, `ras` | `nccl` | PyTorch Flight Recorder dumps, answers of NCCL's RAS socket |
+//! | `rayon` | [`normal`], [`ll`] | large windows on all threads, with the same results |
 //! | `metrics` | [`metrics`] | figures of every window for the `metrics` crate |
 //! | `mpi` | [`collect`] | gather over MPI; needs an MPI and libclang to build |
 //! | `cuda`, `nccl` | [`collect`] | counters on CUDA devices, gather over NCCL |
@@ -70,6 +73,10 @@ pub use deepxtrace_counters as counters;
 pub use deepxtrace_heatmap as heatmap;
 #[cfg(feature = "ll")]
 pub use deepxtrace_ll as ll;
+/// Diagnosis of NCCL call traces (feature `nccl-h2`; the feature `nccl` is another thing, the gather
+/// of counters over NCCL in `collect`).
+#[cfg(feature = "nccl-h2")]
+pub use deepxtrace_nccl_h2 as nccl;
 #[cfg(feature = "normal")]
 pub use deepxtrace_normal as normal;
 #[cfg(feature = "collect")]
