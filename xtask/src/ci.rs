@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::mpi;
-use crate::shell::{cargo, root, run};
+use crate::shell::{answers, cargo, root, run};
+use crate::{bench, mpi};
 
 /// Features that need more than a Rust toolchain, with the reason to skip them.
 const NEEDS_MPI: &str = "mpi";
@@ -21,6 +21,15 @@ fn run_steps() -> Result<Vec<String>, String> {
             ["test", "-p", "deepxtrace", "--features", "metrics", "--test", "it", "metrics::"];
         run(&mut cargo(&only))
     })?;
+    step("the same results on any number of threads", || {
+        let only = ["--features", "rayon", "--test", "it", "threads::"];
+        run(cargo(&["test", "-p", "deepxtrace-normal"]).args(only))
+    })?;
+    if answers("valgrind", &["--version"]) {
+        step("instruction counts", || bench::bench(&["instructions".to_owned()]))?;
+    } else {
+        skipped.push("instruction counts: no valgrind on this machine".to_owned());
+    }
     step("lint of the GPU code", || {
         let packages = ["--package", "deepxtrace-collect", "--package", "deepxtrace"];
         let features = ["--features", "deepxtrace-collect/nccl,deepxtrace/nccl", "--all-targets"];

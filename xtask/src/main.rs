@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod gpu;
+mod instructions;
 mod mpi;
 mod probe;
 mod shell;
@@ -17,7 +18,8 @@ cargo xtask COMMAND
 
   ci        format, lint, test, document and build every feature alone
   mpi       tests and example with real MPI ranks; skipped where there is no MPI
-  bench     figures beside their floors; `bench normal 4096` for one table
+  bench     figures beside their floors; `bench normal 1024` for one table,
+            `bench instructions` for counts beside those kept, `bench instructions save` to keep them
   probe     the preload library of `deepxtrace nccl run`, in the release profile
   gpu       build the GPU tests and examples into target/gpu and run them; `gpu --no-run FOLDER`
 ";

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
+mod dumps;
 mod ll;
+mod machine;
 mod nccl;
 mod normal;
 mod timing;
@@ -15,10 +17,15 @@ use std::error::Error;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-deepxtrace-bench normal [LARGEST EP]    Normal windows (default up to 1024)
-deepxtrace-bench ll [LARGEST EP]        low-latency matrices (default up to 1024)
+deepxtrace-bench normal [LARGEST EP]    Normal windows (default up to 4096)
+deepxtrace-bench ll [LARGEST EP]        low-latency matrices (default up to 4096)
 deepxtrace-bench nccl [PERCENT]         NCCL traces (default 100 percent of 1.28 M lines each)
-deepxtrace-bench repeat normal|ll EP REPEATS
+deepxtrace-bench dumps [PERCENT]        Flight Recorder dumps (default 100 percent of 64 x 10,000)
+deepxtrace-bench repeat KIND SIZE REPEATS
+    normal, ll                          SIZE ranks
+    parse, rounds, pairs, unnumbered, reader
+                                        a trace of 8 ranks with SIZE calls, or rounds of a ring
+    dumps                               two dumps of SIZE entries
 ";
 
 fn main() -> ExitCode {
@@ -35,15 +42,27 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     match arguments {
-        ["normal"] => normal::table(1024),
+        ["normal"] => normal::table(4096),
         ["normal", largest] => normal::table(largest.parse()?),
-        ["ll"] => ll::table(1024),
+        ["ll"] => ll::table(4096),
         ["ll", largest] => ll::table(largest.parse()?),
         ["nccl"] => nccl::table(100),
         ["nccl", part] => nccl::table(part.parse()?),
         ["nccl-once", folder] => nccl::once(folder),
-        ["repeat", "normal", ranks, repeats] => normal::repeat(ranks.parse()?, repeats.parse()?),
-        ["repeat", "ll", ranks, repeats] => ll::repeat(ranks.parse()?, repeats.parse()?),
+        ["dumps"] => dumps::table(100),
+        ["dumps", part] => dumps::table(part.parse()?),
+        ["dumps-once", folder] => dumps::once(folder),
+        ["repeat", kind, size, repeats] => repeat(kind, size.parse()?, repeats.parse()?),
+        _ => Err(HELP.into()),
+    }
+}
+
+fn repeat(kind: &str, size: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+    match kind {
+        "normal" => normal::repeat(size, repeats),
+        "ll" => ll::repeat(size, repeats),
+        "dumps" => dumps::repeat(size, repeats),
+        "parse" | "rounds" | "pairs" | "unnumbered" | "reader" => nccl::repeat(kind, size, repeats),
         _ => Err(HELP.into()),
     }
 }

@@ -7,11 +7,21 @@ use deepxtrace_counters::{Snapshot, Topology, Window};
 use deepxtrace_normal::{Diagnoser, Policy};
 use deepxtrace_sim::{Workload, WorkloadConfig};
 
+use crate::machine::available_bytes;
 use crate::timing::{Pair, show, side_by_side};
 
 /// The goal of a size, us, on one core.
-const GOALS_US: [(usize, f64); 5] =
-    [(16, 80.0), (64, 800.0), (256, 15_000.0), (1024, 300_000.0), (4096, f64::NAN)];
+const GOALS_US: [(usize, Option<f64>); 5] = [
+    (16, Some(80.0)),
+    (64, Some(800.0)),
+    (256, Some(15_000.0)),
+    (1024, Some(300_000.0)),
+    (4096, None),
+];
+
+/// Snapshots' worth of memory that a measurement takes at most: two snapshots and the simulated job
+/// that made them, or two snapshots, the window and the matrices of the diagnosis.
+const SNAPSHOTS: u64 = 5;
 
 /// Prints the table, up to `largest` ranks.
 pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
@@ -20,9 +30,19 @@ pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
     println!("| EP | window | goal | ns a cell | floor | x floor | windows timed |");
     println!("|---|---|---|---|---|---|---|");
     for (ranks, goal_us) in GOALS_US.into_iter().filter(|&(ranks, _)| ranks <= largest) {
+        let needed = SNAPSHOTS * snapshot_bytes(ranks);
+        if let Some(free) = available_bytes().filter(|&free| free < needed) {
+            let gb = |bytes: u64| bytes as f64 / 1e9;
+            println!(
+                "| {ranks} | skipped: needs {:.1} GB, {:.1} GB are free | | | | | |",
+                gb(needed),
+                gb(free)
+            );
+            continue;
+        }
         let pair = measure(ranks)?;
         let cells = (ranks * ranks) as f64;
-        let goal = if goal_us.is_nan() { "-".to_owned() } else { format!("{goal_us} us") };
+        let goal = goal_us.map_or("-".to_owned(), |goal| format!("{goal} us"));
         println!(
             "| {ranks} | {} | {goal} | {:.1} | {} | {:.1} | {} |",
             show(pair.work),
@@ -34,6 +54,10 @@ pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
     }
     println!();
     Ok(())
+}
+
+fn snapshot_bytes(ranks: usize) -> u64 {
+    8 * (ranks * (6 + 9 * ranks)) as u64
 }
 
 fn measure(ranks: usize) -> Result<Pair, Box<dyn Error>> {
