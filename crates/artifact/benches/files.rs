@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use deepxtrace_artifact::{Artifact, NormalArtifact, Store, read};
@@ -32,6 +33,8 @@ fn artifact(ep_size: usize) -> Artifact<'static> {
 fn files(c: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
     let mut group = c.benchmark_group("artifact");
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
+    group.warm_up_time(Duration::from_millis(300));
     for ep_size in [16, 64, 256] {
         let artifact = artifact(ep_size);
         group.bench_function(BenchmarkId::new("to_bytes", format!("EP{ep_size}")), |b| {

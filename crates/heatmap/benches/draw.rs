@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use deepxtrace_counters::Topology;
@@ -37,7 +38,8 @@ fn plot(ep_size: usize) -> MatrixPlot {
 
 fn draw(c: &mut Criterion) {
     let mut group = c.benchmark_group("heatmap");
-    group.sample_size(20);
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
+    group.warm_up_time(Duration::from_millis(300));
     let renderer = Renderer::new();
     for ep_size in [16, 64, 256] {
         let plot = plot(ep_size);

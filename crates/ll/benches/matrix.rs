@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use deepxtrace_counters::Topology;
@@ -20,6 +21,8 @@ fn waits(topology: Topology) -> Array2<i64> {
 
 fn matrix(c: &mut Criterion) {
     let mut group = c.benchmark_group("ll");
+    group.sample_size(20).measurement_time(Duration::from_secs(1));
+    group.warm_up_time(Duration::from_millis(300));
     for ep_size in [16, 256, 1024] {
         let topology = Topology::new(ep_size, 8).unwrap();
         let waits = waits(topology);

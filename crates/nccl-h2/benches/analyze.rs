@@ -1,12 +1,13 @@
-//! Parsing lines, and taking events in, apart from each other.
+//! Parsing lines, taking events in, and reading a folder, apart from each other.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a bench")]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use deepxtrace_nccl_h2::{Analyzer, Config, Event, Moment};
-use deepxtrace_sim::nccl::Job;
+use deepxtrace_nccl_h2::{Analyzer, Config, Event, Moment, RunFolder, TraceReader};
+use deepxtrace_sim::nccl::{Job, write_folder};
 
 /// The lines of a job, in the order in which its ranks wrote them.
 fn lines(job: &Job) -> Vec<String> {
@@ -30,6 +31,8 @@ fn analyze(criterion: &mut Criterion) {
         let lines = lines(&job);
         let events: Vec<Event<'_>> = lines.iter().map(|line| Event::parse(line).unwrap()).collect();
         let mut group = criterion.benchmark_group(name);
+        group.sample_size(20).measurement_time(Duration::from_secs(1));
+        group.warm_up_time(Duration::from_millis(300));
         group.throughput(Throughput::Elements(lines.len() as u64));
         group.bench_function("parse", |bencher| {
             bencher.iter(|| {
@@ -49,6 +52,12 @@ fn analyze(criterion: &mut Criterion) {
                 },
                 BatchSize::LargeInput,
             );
+        });
+        let folder = tempfile::tempdir().unwrap();
+        write_folder(&job, folder.path()).unwrap();
+        let files = RunFolder::find(folder.path(), None).unwrap().files().unwrap();
+        group.bench_function("read_a_folder", |bencher| {
+            bencher.iter(|| TraceReader::new(files.clone()).read(1, |_, _| {}, |_| {}).lines());
         });
         group.finish();
     }

@@ -1,50 +1,12 @@
 //! What is allocated for a window: nothing, once the first is done and while nothing is found.
 //!
 //! A binary of its own, for the allocator that counts.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
 use deepxtrace_counters::{CompletionProbe, Layout as Counters, NotifyProbe, Snapshot, Step};
 use deepxtrace_counters::{Topology, Windows};
 use deepxtrace_normal::{Diagnoser, Policy, WindowState};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; the counter is a plain thread-local
-// number without a destructor, so that counting allocates nothing itself.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and `alloc` is the system's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `realloc`, and `alloc` is the system's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
-}
 
 /// Adds healthy counts that differ a little from window to window, with loads that differ more.
 fn advance(snapshot: &mut Snapshot, window: i64) {
@@ -90,7 +52,7 @@ fn a_window_without_findings_allocates_nothing_after_the_first() {
         for window in 0..25_i64 {
             advance(&mut counters, window);
             let mut state = None;
-            let count = allocations(|| {
+            let count = measure(|| {
                 // The gather fills the buffer that the window before gave back.
                 buffer.counters_mut().copy_from_slice(counters.counters());
                 let present = window != 12;
@@ -98,7 +60,8 @@ fn a_window_without_findings_allocates_nothing_after_the_first() {
                 if let Step::Window(window) = windows.advance(&mut buffer).unwrap() {
                     state = Some(diagnoser.diagnose(window).state);
                 }
-            });
+            })
+            .count_total;
             if state.is_some() {
                 assert!(!diagnoser.report().has_findings(), "{:?}", diagnoser.report());
             }
@@ -110,5 +73,5 @@ fn a_window_without_findings_allocates_nothing_after_the_first() {
 
 #[test]
 fn the_counter_counts() {
-    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(5)))), 1);
+    assert_eq!(measure(|| drop(std::hint::black_box(Box::new(5)))).count_total, 1);
 }
