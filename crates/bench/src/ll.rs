@@ -4,7 +4,7 @@ use std::error::Error;
 use std::hint::black_box;
 
 use deepxtrace_counters::Topology;
-use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy, mean_ratio};
+use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy, MeanRatioRule};
 use deepxtrace_normal::Policy;
 use ndarray::Array2;
 
@@ -22,9 +22,10 @@ pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
         let pass = |_| {
             black_box(matrix.iter().fold(0_i64, |sum, &wait| sum.wrapping_add(wait)));
         };
+        let mut mean = MeanRatioRule::new(policy)?;
         let rule = side_by_side(
             |_| {
-                let _ = black_box(mean_ratio(black_box(matrix.view()), &policy));
+                black_box(mean.diagnose(black_box(matrix.view())));
             },
             pass,
         );
@@ -66,6 +67,16 @@ fn matrix(ranks: usize) -> Array2<i64> {
         let noise = (state % (level / 10)).cast_signed();
         if waiter == awaited { 0 } else { level.cast_signed() + noise }
     })
+}
+
+/// One matrix of `ranks` ranks, diagnosed `repeats` times by the mean rule: for instruction counts.
+pub fn repeat_mean(ranks: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+    let matrix = matrix(ranks);
+    let mut rule = MeanRatioRule::new(MeanRatioPolicy::default())?;
+    for _ in 0..repeats {
+        black_box(rule.diagnose(black_box(matrix.view())));
+    }
+    Ok(())
 }
 
 /// One matrix of `ranks` ranks, diagnosed `repeats` times by both rules: for instruction counts.

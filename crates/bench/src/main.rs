@@ -22,7 +22,7 @@ deepxtrace-bench ll [LARGEST EP]        low-latency matrices (default up to 4096
 deepxtrace-bench nccl [PERCENT]         NCCL traces (default 100 percent of 1.28 M lines each)
 deepxtrace-bench dumps [PERCENT]        Flight Recorder dumps (default 100 percent of 64 x 10,000)
 deepxtrace-bench repeat KIND SIZE REPEATS
-    normal, ll                          SIZE ranks
+    normal, ll, mean                    SIZE ranks; both rules of low latency, the mean rule
     parse, rounds, pairs, unnumbered, reader
                                         a trace of 8 ranks with SIZE calls, or rounds of a ring
     dumps                               two dumps of SIZE entries
@@ -61,6 +61,7 @@ fn repeat(kind: &str, size: usize, repeats: usize) -> Result<(), Box<dyn Error>>
     match kind {
         "normal" => normal::repeat(size, repeats),
         "ll" => ll::repeat(size, repeats),
+        "mean" => ll::repeat_mean(size, repeats),
         "dumps" => dumps::repeat(size, repeats),
         "parse" | "rounds" | "pairs" | "unnumbered" | "reader" => nccl::repeat(kind, size, repeats),
         _ => Err(HELP.into()),

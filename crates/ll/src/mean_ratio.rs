@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Added to every denominator.
 const EPSILON: f64 = 1e-8;
 
+/// Rows that are added to the column sums at once, so that these are read and written less often.
+const TOGETHER: usize = 4;
+
 /// Thresholds of the mean-ratio rule. A ratio must be above its threshold, not equal to it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -191,17 +194,16 @@ impl MeanRatioRule {
         self.column_sums.clear();
         self.column_sums.resize(awaited, 0);
         self.row_sums.clear();
-        let mut all_bits = 0;
-        for row in cells.chunks_exact(awaited) {
-            let (mut sum, mut bits) = (0_i64, 0);
-            for (column, &cell) in self.column_sums.iter_mut().zip(row) {
-                *column = column.wrapping_add(cell);
-                sum = sum.wrapping_add(cell);
-                bits |= cell;
-            }
-            self.row_sums.push((sum, bits));
-            all_bits |= bits;
+        let whole = waiters - waiters % TOGETHER;
+        let (whole, rest) = cells.split_at(whole * awaited);
+        for rows in whole.chunks_exact(TOGETHER * awaited) {
+            let rows = std::array::from_fn::<_, TOGETHER, _>(|row| &rows[row * awaited..]);
+            self.row_sums.extend(add_rows(rows, &mut self.column_sums));
         }
+        for row in rest.chunks_exact(awaited) {
+            self.row_sums.extend(add_rows([row], &mut self.column_sums));
+        }
+        let all_bits = self.row_sums.iter().fold(0, |all, (_, bits)| all | bits);
         let most = i64::try_from(waiters.max(awaited)).ok().and_then(|n| n.checked_mul(all_bits));
         if all_bits < 0 || most.is_none() {
             return false;
@@ -258,6 +260,22 @@ impl MeanRatioRule {
             }
         }
     }
+}
+
+/// Adds rows, each at least as long as `columns`, to the sums of the columns. Gives the sum and all
+/// bits of each row.
+fn add_rows<const ROWS: usize>(rows: [&[i64]; ROWS], columns: &mut [i64]) -> [(i64, i64); ROWS] {
+    let rows = rows.map(|row| &row[..columns.len()]);
+    let mut found = [(0_i64, 0_i64); ROWS];
+    for (at, column) in columns.iter_mut().enumerate() {
+        for (row, (sum, bits)) in rows.iter().zip(&mut found) {
+            let cell = row[at];
+            *column = column.wrapping_add(cell);
+            *sum = sum.wrapping_add(cell);
+            *bits |= cell;
+        }
+    }
+    found
 }
 
 /// Adds those means to `found` that are above `threshold` times the mean of all.

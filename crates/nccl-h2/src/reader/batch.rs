@@ -238,6 +238,10 @@ impl Source {
     fn read(&mut self, block: &mut Block, keep_open: bool) -> io::Result<usize> {
         use std::io::Seek as _;
         let left = usize::try_from(self.length - self.position).unwrap_or(usize::MAX);
+        if left == 0 && self.position > 0 {
+            // Nothing more to open the file for.
+            return Ok(0);
+        }
         let mut file = match self.file.take() {
             Some(file) => file,
             None => {

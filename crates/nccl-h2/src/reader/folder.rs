@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use super::name::FileName;
 use crate::event::Event;
+
+/// Bytes of a file in which its first event mostly stands.
+const FIRST_BYTES: usize = 4096;
 
 /// Why a run cannot be read.
 #[derive(Debug, Error)]
@@ -185,12 +188,10 @@ fn runs_in(path: &Path) -> Result<Vec<RunFolder>, ReadError> {
 
 /// The run of the first event of a file.
 fn run_of(file: &Path) -> Option<String> {
-    let mut start = Vec::new();
-    File::open(file).ok()?.take(super::CHUNK_BYTES as u64).read_to_end(&mut start).ok()?;
-    let lines = start.split(|&byte| byte == b'\n');
-    let mut ids = lines
-        .filter_map(|line| std::str::from_utf8(line).ok())
-        .filter_map(|line| Event::parse(line).ok())
-        .map(|event| event.header.run_id.into_owned());
-    ids.find(|id| !id.is_empty())
+    let start = File::open(file).ok()?.take(super::CHUNK_BYTES as u64);
+    let mut lines = BufReader::with_capacity(FIRST_BYTES, start).split(b'\n').map_while(Result::ok);
+    lines.find_map(|line| {
+        let event = Event::parse(std::str::from_utf8(&line).ok()?).ok()?;
+        (!event.header.run_id.is_empty()).then(|| event.header.run_id.into_owned())
+    })
 }

@@ -1,8 +1,11 @@
 //! Files: growing, cut, replaced, broken.
 
+use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use deepxtrace_nccl_h2::{
     Analyzer, Config, Event, EventKind, MAX_LINE_BYTES, Moment, ReadError, ReadReport, RunFolder,
@@ -259,6 +262,56 @@ fn segments_of_a_process_are_read_in_their_order() {
     while tail.poll(|event| found.push(numbers(event))).unwrap() {}
     found.retain(|&n| n < 100_000);
     assert!(found.into_iter().eq(0..6_000));
+}
+
+/// Writes a process's trace in thirteen segments of some blocks each; the calls are numbered.
+fn many_segments(folder: &Path) -> i64 {
+    for segment in 0..13 {
+        let name = match segment {
+            0 => "rank_0_pid_1.jsonl".to_owned(),
+            _ => format!("rank_0_pid_1.seg{segment:06}.jsonl"),
+        };
+        let text: String = (0..3_000).map(|n| line(segment * 3_000 + n) + "\n").collect();
+        assert!(text.len() > 3 * (128 << 10), "more than three blocks");
+        append(&folder.join(name), text.as_bytes());
+    }
+    13 * 3_000
+}
+
+#[test]
+fn many_segments_of_one_process_are_read_in_their_order_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let calls = many_segments(folder.path());
+    for threads in [1, 2, 5] {
+        let (found, report) = read(folder.path(), threads);
+        assert!(found.into_iter().eq(0..calls), "{threads} threads");
+        assert_eq!((report.files.len(), report.lines(), report.bad_lines()), (13, 39_000, 0));
+    }
+    // The oldest segments are removed while a long job runs.
+    fs::remove_file(folder.path().join("rank_0_pid_1.jsonl")).unwrap();
+    assert!(read(folder.path(), 2).0.into_iter().eq(3_000..calls));
+}
+
+#[test]
+fn one_process_alone_is_read_by_several_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    many_segments(folder.path());
+    let files = RunFolder::find(folder.path(), None).unwrap().files().unwrap();
+    let (threads, more) = (Mutex::new(HashSet::new()), Condvar::new());
+    TraceReader::new(files).read(
+        2,
+        |_, _| {},
+        |_| {
+            // Whoever is done with a block waits for another thread that is done with one.
+            let mut threads = threads.lock().unwrap();
+            threads.insert(std::thread::current().id());
+            more.notify_all();
+            let patience = Duration::from_secs(60);
+            let alone = |threads: &mut HashSet<_>| threads.len() < 2;
+            let (threads, _) = more.wait_timeout_while(threads, patience, alone).unwrap();
+            assert_eq!(threads.len(), 2, "the other thread has no block to read");
+        },
+    );
 }
 
 #[test]
