@@ -11,18 +11,20 @@ use std::process::Command;
 use crate::shell::{answers, root};
 
 /// What is counted: kind, size, and by what the count is divided in the table.
-const COUNTED: [(&str, u64, Unit); 11] = [
+const COUNTED: [(&str, u64, Unit); 13] = [
     ("normal", 16, Unit::Cell),
     ("normal", 64, Unit::Cell),
     ("normal", 256, Unit::Cell),
     ("ll", 64, Unit::Cell),
     ("ll", 256, Unit::Cell),
+    ("mean", 256, Unit::Cell),
     ("parse", 500, Unit::Call),
     ("rounds", 500, Unit::Call),
     ("pairs", 250, Unit::Ring),
     ("unnumbered", 250, Unit::Ring),
     ("reader", 500, Unit::Call),
     ("dumps", 200, Unit::Entry),
+    ("json-dumps", 200, Unit::Entry),
 ];
 
 /// One run repeats this often more than the other: the difference leaves out how a run begins.
@@ -47,7 +49,7 @@ impl Unit {
             // Eight ranks; a call enters and returns; a round of a ring has a send and a receive.
             Self::Call => (8 * size * 2, "line"),
             Self::Ring => (8 * size * 4, "line"),
-            Self::Entry => (2 * size, "entry"),
+            Self::Entry => (2 * size, "call"),
         }
     }
 }
@@ -67,7 +69,9 @@ pub fn compare(program: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(kept()).unwrap_or_default();
     let tools = tools();
     let same = text.lines().next() == Some(tools.as_str());
-    println!("Instructions (callgrind)\n\n| what | size | instructions | each | kept | change |");
+    println!(
+        "Instructions (callgrind)\n\n| what | size | instructions | of them | kept | change |"
+    );
     println!("|---|---|---|---|---|---|");
     let mut worse = Vec::new();
     for (kind, size, unit) in COUNTED {

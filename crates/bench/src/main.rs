@@ -25,7 +25,7 @@ deepxtrace-bench repeat KIND SIZE REPEATS
     normal, ll, mean                    SIZE ranks; both rules of low latency, the mean rule
     parse, rounds, pairs, unnumbered, reader
                                         a trace of 8 ranks with SIZE calls, or rounds of a ring
-    dumps                               two dumps of SIZE entries
+    dumps, json-dumps                   two dumps of SIZE entries
 ";
 
 fn main() -> ExitCode {
@@ -62,7 +62,8 @@ fn repeat(kind: &str, size: usize, repeats: usize) -> Result<(), Box<dyn Error>>
         "normal" => normal::repeat(size, repeats),
         "ll" => ll::repeat(size, repeats),
         "mean" => ll::repeat_mean(size, repeats),
-        "dumps" => dumps::repeat(size, repeats),
+        "dumps" => dumps::repeat(false, size, repeats),
+        "json-dumps" => dumps::repeat(true, size, repeats),
         "parse" | "rounds" | "pairs" | "unnumbered" | "reader" => nccl::repeat(kind, size, repeats),
         _ => Err(HELP.into()),
     }

@@ -90,11 +90,16 @@ pub fn once(folder: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The dumps of two ranks in memory, judged `repeats` times: for instruction counts.
-pub fn repeat(entries: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+/// The dumps of two ranks in memory, as JSON or as pickles, judged `repeats` times: for instruction
+/// counts.
+pub fn repeat(json: bool, entries: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
     let dump = |rank| -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        write_dump::<Pickle<&mut Vec<u8>>, _>(&mut bytes, rank, 2, entries)?;
+        if json {
+            write_dump::<Json<&mut Vec<u8>>, _>(&mut bytes, rank, 2, entries)?;
+        } else {
+            write_dump::<Pickle<&mut Vec<u8>>, _>(&mut bytes, rank, 2, entries)?;
+        }
         Ok(bytes)
     };
     let (first, second) = (dump(0)?, dump(1)?);

@@ -26,12 +26,20 @@ pub(crate) fn read(
     if input.len() > limits.bytes {
         return Err(Fault::TooLarge { limit: limits.bytes });
     }
-    let mut builder =
-        Builder { arena, text, limits, shared: HashMap::new(), values: 0, fault: None };
-    let mut json = serde_json::Deserializer::from_slice(input);
-    let read = Seed { builder: &mut builder, depth: 0 }
-        .deserialize(&mut json)
-        .and_then(|value| json.end().map(|()| value));
+    let mut builder = Builder {
+        arena,
+        text,
+        limits,
+        shared: HashMap::default(),
+        waiting: Vec::new(),
+        values: 0,
+        fault: None,
+    };
+    // One check of the whole text is faster than one a string; bytes that are none fail below.
+    let read = match std::str::from_utf8(input) {
+        Ok(input) => builder.value(&mut serde_json::Deserializer::from_str(input)),
+        Err(_) => builder.value(&mut serde_json::Deserializer::from_slice(input)),
+    };
     read.map_err(|error| builder.fault.take().unwrap_or_else(|| Fault::Json(error.to_string())))
 }
 
@@ -39,7 +47,9 @@ struct Builder<'a> {
     arena: &'a mut Arena,
     text: &'a mut Vec<u8>,
     limits: &'a Limits,
-    shared: HashMap<Box<str>, Value>,
+    shared: HashMap<Box<str>, Value, foldhash::fast::RandomState>,
+    /// Items of the containers that are open, the innermost last.
+    waiting: Vec<Value>,
     /// Values read so far.
     values: usize,
     /// A limit that was met, which the reader's own error cannot carry.
@@ -47,6 +57,15 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    /// The only value of a text.
+    fn value<'de, R: serde_json::de::Read<'de>>(
+        &mut self,
+        json: &mut serde_json::Deserializer<R>,
+    ) -> serde_json::Result<Value> {
+        let value = Seed { builder: self, depth: 0 }.deserialize(&mut *json)?;
+        json.end().map(|()| value)
+    }
+
     fn count(&mut self) -> Result<(), Fault> {
         self.values = self.values.saturating_add(1);
         match self.values > self.limits.values {
@@ -101,8 +120,12 @@ impl<'b, 'a> Seed<'b, 'a> {
         self.checked(opened)
     }
 
-    fn extend<E: Error>(&mut self, number: u32, items: &[Value]) -> Result<(), E> {
-        let extended = self.builder.arena.extend(number, items, self.builder.limits);
+    /// Gives a container the items that wait from a place on.
+    fn close<E: Error>(&mut self, number: u32, from: usize) -> Result<(), E> {
+        let Builder { arena, waiting, limits, .. } = &mut *self.builder;
+        let items = waiting.get(from..).unwrap_or_default();
+        let extended = arena.extend(number, items, limits);
+        waiting.truncate(from);
         self.checked(extended.map_err(|fault| *fault))
     }
 }
@@ -151,22 +174,23 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let number = self.open()?;
-        let mut waiting = Vec::new();
+        let from = self.builder.waiting.len();
         while let Some(item) = items.next_element_seed(self.inner())? {
-            waiting.push(item);
+            self.builder.waiting.push(item);
         }
-        self.extend(number, &waiting)?;
+        self.close(number, from)?;
         Ok(Value::List(number))
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let number = self.open()?;
-        let mut waiting = Vec::new();
+        let from = self.builder.waiting.len();
         while let Some(key) = entries.next_key_seed(self.inner())? {
-            waiting.push(key);
-            waiting.push(entries.next_value_seed(self.inner())?);
+            self.builder.waiting.push(key);
+            let value = entries.next_value_seed(self.inner())?;
+            self.builder.waiting.push(value);
         }
-        self.extend(number, &waiting)?;
+        self.close(number, from)?;
         Ok(Value::Dict(number))
     }
 }
