@@ -48,7 +48,8 @@ fn collectors(groups: Vec<Box<dyn Group>>) -> Vec<Collector> {
             let stop = Stop::new();
             let joined = group.join(&proposal, Until::after(PATIENCE, &stop)).unwrap().unwrap();
             let memory: Arc<dyn CounterMemory> = Arc::new(HostMemory::new(LEN));
-            Collector::new(memory, joined.gather, &[0..LEN], PATIENCE).unwrap()
+            let whole = 0..LEN;
+            Collector::new(memory, joined.gather, &[whole], PATIENCE).unwrap()
         })
     };
     let threads: Vec<_> = groups.into_iter().map(join).collect();
