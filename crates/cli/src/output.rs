@@ -48,6 +48,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
 
+/// One line on standard error.
+pub fn warn(text: &str) {
+    // Nothing is left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "deepxtrace: warning: {text}");
+}
+
 /// An error as one line: the causes in order, without those that the message before already tells,
 /// and of a message of several lines the first.
 pub fn one_line(error: &anyhow::Error) -> String {

@@ -10,6 +10,7 @@ use deepxtrace::normal::Policy;
 use serde::Serialize;
 
 use crate::commands::Outcome;
+use crate::input::skipped::Skipped;
 use crate::input::waits::{self, Source, Waits};
 use crate::output::Output;
 use crate::text;
@@ -39,6 +40,7 @@ impl Ll {
 ///
 /// A file is a .npy or .npz of integers, plain numbers in text, or a log. Row i of a matrix is how
 /// long rank i waited for each rank. Of a log, the newest complete matrix of each phase is taken.
+/// A file among several that cannot be used is named, and the others are diagnosed.
 #[derive(Debug, Args)]
 struct Analyze {
     /// The files
@@ -111,8 +113,13 @@ impl Analyze {
     fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
         let (mean_policy, policy) = (self.thresholds.mean_policy(), self.thresholds.policy());
         let mut found = false;
+        let mut skipped = Skipped::default();
         for file in &self.files {
-            for Waits { source, matrix } in waits::read(file)? {
+            let read = match &self.files[..] {
+                [_] => waits::read(file)?,
+                _ => skipped.take(waits::read(file)).unwrap_or_default(),
+            };
+            for Waits { source, matrix } in read {
                 let topology = Topology::new(matrix.nrows(), self.ranks_per_node)?;
                 let mut diagnoser = LlDiagnoser::new(topology, mean_policy, policy)?;
                 let diagnosis = diagnoser.diagnose(matrix.view())?;
@@ -129,6 +136,7 @@ impl Analyze {
                 }
             }
         }
+        skipped.finish()?;
         Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
     }
 }

@@ -13,8 +13,9 @@ use serde::Serialize;
 use crate::commands::Outcome;
 use crate::commands::policy::PolicyArgs;
 use crate::input::artifacts::{read_normal, windows_of};
+use crate::input::skipped::Skipped;
 use crate::input::snapshots::SnapshotFile;
-use crate::output::Output;
+use crate::output::{Output, warn};
 use crate::text::normal::Report;
 
 /// Diagnose windows of Normal-mode counters.
@@ -45,7 +46,8 @@ impl Normal {
 /// booleans [W, N], whose snapshot arrived. The first snapshot is the boundary: it begins window 1.
 ///
 /// A folder is one of DEEPEP_DIAGNOSE_ARTIFACT_PATH: the counters of its windows are diagnosed again,
-/// in order and without earlier history, with the thresholds given here. Each instance for itself.
+/// in order and without earlier history, with the thresholds given here. Each instance for itself. A
+/// file that cannot be used is named, and the others are diagnosed.
 #[derive(Debug, Args)]
 struct Analyze {
     /// The file, or a folder of windows
@@ -73,6 +75,16 @@ impl Analyze {
             bail!("{}: --instance belongs to a folder of windows", self.file.display());
         }
         let mut file = SnapshotFile::open(&self.file)?;
+        let name = self.file.display();
+        if file.len() == 1 {
+            warn(&format!("{name}: one snapshot, and a window is what two differ by"));
+        }
+        if let Some(snapshot) = file.out_of_order() {
+            warn(&format!(
+                "{name}: entry timestamps_unix_ns: snapshot {snapshot} is not later than the one \
+                 before; snapshots are taken in the order in which they stand"
+            ));
+        }
         let topology = file.topology();
         let mut diagnoser = Diagnoser::new(topology, self.policy.policy())?;
         let mut text = Report::default();
@@ -100,12 +112,14 @@ impl Analyze {
     /// Diagnoses windows that were kept as files again.
     fn run_folder(self, output: &mut Output) -> anyhow::Result<Outcome> {
         let mut found = false;
+        let mut skipped = Skipped::default();
         for (instance, paths) in windows_of(&self.file, self.instance.as_deref())? {
             let mut text = Report::default();
             let mut diagnoser: Option<Diagnoser> = None;
             let count = paths.len();
             for path in paths {
-                let window = read_normal(&path)?.window;
+                let Some(artifact) = skipped.take(read_normal(&path)) else { continue };
+                let window = artifact.window;
                 let diagnoser = match &mut diagnoser {
                     Some(diagnoser) => diagnoser,
                     None => {
@@ -127,10 +141,11 @@ impl Analyze {
                     text.window(output, report)?;
                 }
             }
-            if !self.json {
+            if !self.json && diagnoser.is_some() {
                 text.finish(output)?;
             }
         }
+        skipped.finish()?;
         Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
     }
 }

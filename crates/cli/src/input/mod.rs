@@ -2,5 +2,6 @@
 //! was found and what would be right.
 
 pub mod artifacts;
+pub mod skipped;
 pub mod snapshots;
 pub mod waits;

@@ -15,6 +15,8 @@ use anyhow::bail;
 use deepxtrace::counters::{Layout, MAX_EP_SIZE, Snapshot, Topology};
 use deepxtrace_npz::{Archive, Array};
 
+use super::artifacts::try_read;
+
 const COUNTERS: &str = "counters";
 const TIMESTAMPS: &str = "timestamps_unix_ns";
 const RANKS_PER_NODE: &str = "ranks_per_node";
@@ -38,6 +40,13 @@ impl SnapshotFile {
     /// The file is no NPZ archive, or an entry is missing or has another type or shape.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let mut archive = Archive::open(path)?;
+        if !archive.contains(COUNTERS) && matches!(try_read(path), Ok(Some(_))) {
+            bail!(
+                "{}: one window, expected a file of snapshots (`normal analyze DIR` diagnoses the \
+                 windows of a folder, `artifact show FILE` shows what was found in one)",
+                path.display()
+            );
+        }
         let (snapshots, ep_size) = {
             let counters = archive.array(COUNTERS)?.expect_integers()?;
             counters_shape(&counters)?
@@ -63,6 +72,12 @@ impl SnapshotFile {
     /// Number of snapshots.
     pub fn len(&self) -> usize {
         self.timestamps_unix_ns.len()
+    }
+
+    /// The first snapshot whose time is not after that of the one before.
+    pub fn out_of_order(&self) -> Option<usize> {
+        let backwards = |pair: &[i64]| matches!(pair, [before, after] if after <= before);
+        Some(self.timestamps_unix_ns.windows(2).position(backwards)? + 1)
     }
 
     /// Begins to read the snapshots, one at a time.

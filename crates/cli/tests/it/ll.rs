@@ -129,3 +129,30 @@ fn flags_reach_the_rules() {
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("threshold_col is -1"), "{}", refused.err);
 }
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_and_the_others_are_diagnosed() {
+    let (good, bad) = (Scratch::new("good.txt", "0 5\n5 0\n"), Scratch::new("bad.txt", "0 5\n"));
+    let run = run(["ll", "analyze", "--json", bad.text(), good.text()]);
+    assert_eq!((run.code, run.json().len()), (Some(2), 1));
+    let lines: Vec<_> = run.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", run.err);
+    let expected = format!(
+        "deepxtrace: warning: {}: found 1 rows of 2 values, expected a square matrix of at most \
+         4096 ranks",
+        bad.text()
+    );
+    assert_eq!(lines, [expected.as_str(), "deepxtrace: 1 of 2 files could not be used"]);
+}
+
+#[test]
+fn printed_lists_and_a_byte_order_mark_are_read() {
+    for text in
+        ["[[1, 2],\n [3, 4]]\n", "\u{feff}1 2\n3 4\n", "\u{feff}rank=0 [1 2]\nrank=1 [3 4]\n"]
+    {
+        let file = Scratch::new("m.txt", text);
+        let run = run(["ll", "analyze", "--json", file.text()]);
+        assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{text:?}");
+        assert_eq!(run.json()[0]["shape"], serde_json::json!([2, 2]));
+    }
+}

@@ -8,7 +8,7 @@ use deepxtrace_npz::Writer;
 use deepxtrace_sim::{Fault, Workload, WorkloadConfig};
 use serde_json::Value;
 
-use crate::{data, run};
+use crate::{Scratch, data, run};
 
 fn five_phases() -> PathBuf {
     data("normal_five_phases_h200x2.npz")
@@ -226,4 +226,37 @@ fn one_snapshot_is_a_boundary_and_no_window() {
     assert_eq!((json.code, json.out.as_str()), (Some(0), ""));
     let text = run(["normal", "analyze", file.text()]).out;
     assert!(text.contains("0 windows of 2 ranks"), "{text}");
+}
+
+#[test]
+fn one_snapshot_and_times_that_run_backwards_are_said() {
+    let warned = |times: &[i64], windows: usize| {
+        let file = Scratch::new("s.npz", "");
+        let mut writer = Writer::new(File::create(&file.path).unwrap());
+        let counters: Vec<i64> = (0..times.len() as i64).flat_map(|at| [at; 48]).collect();
+        writer.array("counters", &[times.len(), 2, 24], &counters[..]).unwrap();
+        writer.array("timestamps_unix_ns", &[times.len()], times).unwrap();
+        writer.array("ranks_per_node", &[], &[8_i64][..]).unwrap();
+        writer.finish().unwrap();
+        let run = run(["normal", "analyze", "--json", file.text()]);
+        assert_eq!((run.code, run.json().len()), (Some(0), windows), "{}", run.err);
+        let start = format!("deepxtrace: warning: {}: ", file.text());
+        run.err.strip_prefix(&start).unwrap_or(&run.err).trim_end().to_owned()
+    };
+    assert_eq!(warned(&[5], 0), "one snapshot, and a window is what two differ by");
+    assert_eq!(
+        warned(&[5, 7, 6], 2),
+        "entry timestamps_unix_ns: snapshot 2 is not later than the one before; snapshots are \
+         taken in the order in which they stand"
+    );
+    assert_eq!(warned(&[5, 6, 7], 2), "");
+}
+
+#[test]
+fn a_window_in_place_of_snapshots_is_told_from_a_broken_file() {
+    let folder = crate::artifact::copies(&[12]);
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let run = run(["normal", "analyze", file.to_str().unwrap()]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains(": one window, expected a file of snapshots ("), "{}", run.err);
 }

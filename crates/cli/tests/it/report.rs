@@ -95,3 +95,26 @@ fn a_folder_without_anything_and_a_page_that_cannot_be_written_are_errors() {
     assert_eq!(run_out.code, Some(2));
     assert!(run_out.err.starts_with("deepxtrace: /nonexistent/page.html: "), "{}", run_out.err);
 }
+
+#[test]
+fn a_damaged_window_is_named_and_the_page_is_about_the_others() {
+    let folder = copies(&[12, 20, 40]);
+    let damaged = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&damaged).unwrap();
+    std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
+    let out = folder.path().join("page.html");
+    let text = folder.path().to_str().unwrap();
+    let run_page = run(["report", text, "--json", "--out", out.to_str().unwrap()]);
+    assert_eq!(run_page.code, Some(2));
+    assert_eq!(run_page.json()[0]["windows"], 2);
+    let lines: Vec<_> = run_page.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", run_page.err);
+    let start = format!("deepxtrace: warning: {}: ", damaged.display());
+    assert!(lines[0].starts_with(&start), "{}", lines[0]);
+    assert_eq!(lines[1], "deepxtrace: 1 of 3 files could not be used");
+    assert!(out.is_file());
+
+    let again = run(["normal", "analyze", "--json", text]);
+    assert_eq!((again.code, again.json().len()), (Some(2), 2), "{}", again.err);
+    assert_eq!(again.err, run_page.err);
+}

@@ -13,7 +13,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use deepxtrace::artifact::list;
 use deepxtrace::normal::{Incident, WindowDiagnosis};
@@ -108,6 +108,9 @@ impl Demo {
     fn folder(&self) -> anyhow::Result<PathBuf> {
         match &self.out {
             Some(folder) => {
+                if folder.exists() && !folder.is_dir() {
+                    bail!("{}: it is no folder", folder.display());
+                }
                 fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
                 Ok(folder.clone())
             }

@@ -1,9 +1,10 @@
 //! What a user must know about the input, on standard error.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use deepxtrace_nccl_h2::{Analyzer, ReadReport};
+
+pub use crate::output::warn;
 
 /// Files with bad lines that are named.
 const MOST_FILES: usize = 8;
@@ -48,10 +49,4 @@ pub fn of_limits(analyzer: &Analyzer) {
             warn(&format!("{count} {what} were not kept: a bound was reached"));
         }
     }
-}
-
-/// One line on standard error.
-pub fn warn(text: &str) {
-    // Nothing is left to tell when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "deepxtrace: warning: {text}");
 }

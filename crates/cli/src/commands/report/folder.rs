@@ -11,6 +11,8 @@ use deepxtrace::ll::LlDiagnosis;
 use deepxtrace::normal::{WindowDiagnosis, WindowState};
 use serde_json::Value;
 
+use crate::input::skipped::Skipped;
+
 /// Findings listed at most; a page with more is no help.
 const MOST_FINDINGS: usize = 200;
 /// Longest line of a findings file, bytes.
@@ -61,11 +63,19 @@ pub struct NcclFinding {
 
 impl Folder {
     /// Reads a folder.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read, or has nothing to tell about. Single files that cannot be used are
+    /// left to `skipped`.
+    pub fn read(path: &Path, skipped: &mut Skipped) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let mut folder = Self { name, runs: Vec::new(), findings: Vec::new(), more_findings: 0 };
         for name in list(path)? {
-            folder.add(read(path.join(name.to_string()))?, path.join(name.to_string()));
+            let file = path.join(name.to_string());
+            if let Some(artifact) = skipped.take(read(&file).map_err(anyhow::Error::from)) {
+                folder.add(artifact, file);
+            }
         }
         folder.read_findings(path)?;
         if folder.runs.is_empty() && folder.findings.is_empty() {

@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use crate::commands::Outcome;
+use crate::input::skipped::Skipped;
 use crate::output::Output;
 use folder::Folder;
 
@@ -22,7 +23,8 @@ use folder::Folder;
 ///
 /// The folder is one of DEEPEP_DIAGNOSE_ARTIFACT_PATH; files *.jsonl in it that hold findings of
 /// `nccl analyze --json` or `nccl watch` are listed too. The page shows when which incident was
-/// there, the worst windows with their pictures, and what each finding means. It needs no network.
+/// there, the worst windows with their pictures, and what each finding means. It needs no network. A
+/// file that cannot be used is named, and the page is about the others.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The folder
@@ -42,7 +44,8 @@ pub struct Report {
 impl Report {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
-        let folder = Folder::read(&self.folder)?;
+        let mut skipped = Skipped::default();
+        let folder = Folder::read(&self.folder, &mut skipped)?;
         let pictured = worst::choose(&folder, self.worst);
         let page = page::write(&folder, &pictured)?;
         let place = || self.out.display().to_string();
@@ -66,6 +69,7 @@ impl Report {
                 "{file}: {windows} windows, {incidents} with incidents, {kilobytes} kB"
             )?;
         }
+        skipped.finish()?;
         Ok(Outcome::Done)
     }
 }

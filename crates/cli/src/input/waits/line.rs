@@ -74,7 +74,7 @@ pub fn row(line: &str) -> Option<RowStart<'_>> {
     let plain = |c: char| c.is_ascii_digit() || " \t,.-+eE\r\n".contains(c);
     let bare = numbers.chars().all(plain)
         && numbers.contains(|c: char| c.is_ascii_digit())
-        && rest.trim_matches([']', ' ', '\r', '\n']).is_empty();
+        && rest.trim_matches([']', ',', ' ', '\r', '\n']).is_empty();
     bare.then_some(RowStart { rank: None, values })
 }
 
@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(row_of("rank=12 [ 1, 2"), Some((Some(12), "1, 2")));
         assert_eq!(row_of("[[1 2 3]"), Some((None, "1 2 3]")));
         assert_eq!(row_of(" [4 5 6]]\r\n"), Some((None, "4 5 6]]\r\n")));
+        assert_eq!(row_of("[[1, 2],\n"), Some((None, "1, 2],\n")), "a printed list of lists");
         assert_eq!(row_of("[2025-09-15 10:00:00,123] [1 2]"), Some((None, "1 2]")));
         for line in [
             "",

@@ -21,7 +21,12 @@ pub fn read(mut reader: impl BufRead, name: &str) -> anyhow::Result<Vec<Waits>> 
     let mut plain: Option<Plain> = None;
     let mut first = true;
     while let Some(line) = lines.next()? {
-        let content = line.text.trim();
+        // Some editors begin a file with a byte order mark.
+        let text = match first {
+            true => line.text.strip_prefix('\u{feff}').unwrap_or(&line.text),
+            false => &line.text,
+        };
+        let content = text.trim();
         if content.is_empty() || content.starts_with('#') {
             continue;
         }
@@ -35,7 +40,7 @@ pub fn read(mut reader: impl BufRead, name: &str) -> anyhow::Result<Vec<Waits>> 
         }
         match &mut plain {
             Some(plain) => plain.line(content, line.number, name)?,
-            None => log.line(&line.text, line.number),
+            None => log.line(text, line.number),
         }
     }
     match plain {
