@@ -1,6 +1,8 @@
-"""Starts two ranks of a program and waits: `launch.py SECONDS PROGRAM ARGUMENTS...`.
+"""Starts the ranks of a program and waits: `launch.py SECONDS PROGRAM ARGUMENTS...`.
 
-Unlike torchrun it lets the other rank hang when one ends, so that there is something to record. What
+RANKS is their number, 2 by default; each has the GPU of its number.
+
+Unlike torchrun it lets the other ranks hang when one ends, so that there is something to record. What
 is left after SECONDS is killed. Prints how each rank ended.
 """
 
@@ -19,9 +21,10 @@ def free_port():
 
 def main():
     end = time.monotonic() + float(sys.argv[1])
+    size = int(os.environ.get("RANKS", "2"))
     common = {
         **os.environ,
-        "WORLD_SIZE": "2",
+        "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         # NVLink multicast stays off: hosts share it.
@@ -35,7 +38,7 @@ def main():
             [sys.executable, *sys.argv[2:]],
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
-        for rank in range(2)
+        for rank in range(size)
     ]
     for rank in ranks:
         try:

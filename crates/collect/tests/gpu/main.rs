@@ -74,6 +74,7 @@ const TESTS: &[Test] = &[
     Test { name: "a_step_does_not_notice_the_collection", gpus: 1, run: cost::step },
     Test { name: "nccl_of_one_rank", gpus: 1, run: nccl::one_rank },
     Test { name: "nccl_of_two_processes", gpus: 2, run: nccl::two_processes },
+    Test { name: "nccl_of_every_gpu_and_of_some_of_them", gpus: 2, run: nccl::every_gpu },
     Test { name: "starting_and_stopping_leaves_nothing_behind", gpus: 1, run: leaks::start_stop },
 ];
 
@@ -131,6 +132,7 @@ fn main() -> ExitCode {
 fn child(role: &str, arguments: &[String]) -> ExitCode {
     let outcome = match role {
         "nccl" => nccl::child(arguments),
+        "nccl-every" => nccl::child_every(arguments),
         "nccl-alone" => nccl::child_alone(),
         "no-device" => failures::child_no_device(),
         "fault" => failures::child_fault(),

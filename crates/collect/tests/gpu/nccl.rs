@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use deepxtrace_collect::{
-    Collector, CounterMemory, CudaMemory, Gather, GatherError, Group, JoinError, Joined,
-    Membership, NcclComm, NcclGroup, NcclUniqueId, Proposal, SkipReason, Status, Stop, Until,
+    Collector, CounterMemory, CudaDevice, CudaMemory, Gather, GatherError, Group, JoinError,
+    Joined, Membership, NcclComm, NcclGroup, NcclUniqueId, Proposal, SkipReason, Status, Stop,
+    Until,
 };
 
 use crate::support::{Failure, Gpu, Tested, figure, median_us, membership, require};
@@ -101,12 +102,21 @@ pub fn child_alone() -> Tested {
 }
 
 pub fn two_processes() -> Tested {
+    processes("child:nccl", 2)
+}
+
+/// One process a GPU, however many there are.
+pub fn every_gpu() -> Tested {
+    processes("child:nccl-every", CudaDevice::count()?)
+}
+
+/// Starts the processes of a job, each with its rank, the number of ranks and a common folder.
+fn processes(role: &str, size: usize) -> Tested {
     let folder = tempfile::tempdir()?;
     let mut children = Vec::new();
-    for rank in 0..2 {
+    for rank in 0..size {
         let child = Command::new(std::env::current_exe()?)
-            .arg("child:nccl")
-            .arg(rank.to_string())
+            .args([role, &rank.to_string(), &size.to_string()])
             .arg(folder.path())
             .stdin(Stdio::null())
             .spawn()?;
@@ -165,9 +175,19 @@ struct Side {
 }
 
 impl Side {
+    /// The program's side of rank `rank` of `size`: a device and a communicator of all ranks.
+    fn new(rank: usize, size: usize, folder: &Path) -> Result<Self, Failure> {
+        let gpu = Gpu::new(rank)?;
+        let memory = gpu.memory(LEN)?;
+        let stop = Stop::new();
+        let id = exchange(rank, folder, "first")?;
+        let comm = NcclComm::new(&gpu.device, id, rank, size, Until::after(PATIENCE, &stop))?;
+        Ok(Self { rank, gpu, memory, comm })
+    }
+
     /// A group over the program's communicator, on the program's stream.
     fn borrowed(&self, root: usize) -> Result<(NcclGroup, Membership), Failure> {
-        let membership = membership(self.rank, 2, root)?;
+        let membership = membership(self.rank, self.comm.size(), root)?;
         // SAFETY: communicator and stream live until the end of the process, and only one of the
         // groups made here is used at a time.
         let group = unsafe {
@@ -178,16 +198,15 @@ impl Side {
     }
 }
 
-/// One of the two processes: `rank folder`.
+fn place(arguments: &[String]) -> Result<(usize, usize, &Path), Failure> {
+    let [rank, size, folder] = arguments else { return Err("rank, size and folder".into()) };
+    Ok((rank.parse()?, size.parse()?, Path::new(folder)))
+}
+
+/// One of two processes.
 pub fn child(arguments: &[String]) -> Tested {
-    let [rank, folder] = arguments else { return Err("rank and folder".into()) };
-    let (rank, folder): (usize, _) = (rank.parse()?, Path::new(folder));
-    let gpu = Gpu::new(rank)?;
-    let memory = gpu.memory(LEN)?;
-    let stop = Stop::new();
-    let id = exchange(rank, folder, "first")?;
-    let comm = NcclComm::new(&gpu.device, id, rank, 2, Until::after(PATIENCE, &stop))?;
-    let mut side = Side { rank, gpu, memory, comm };
+    let (rank, size, folder) = place(arguments)?;
+    let mut side = Side::new(rank, size, folder)?;
 
     for (name, test) in [
         ("roots 0 and 1", roots as fn(&mut Side) -> Tested),
@@ -203,6 +222,41 @@ pub fn child(arguments: &[String]) -> Tested {
     let id = exchange(rank, folder, "second")?;
     absent(&mut side, &id).map_err(|error| format!("a missing rank: {error}"))?;
     println!("rank {rank}: a missing rank: ok");
+    Ok(())
+}
+
+/// One of as many processes as there are GPUs: every root, then groups of some of the ranks.
+pub fn child_every(arguments: &[String]) -> Tested {
+    let (rank, size, folder) = place(arguments)?;
+    let mut side = Side::new(rank, size, folder)?;
+    for root in 0..size {
+        let (group, membership) = side.borrowed(root)?;
+        let mut collector = collector(group, &side.memory, PATIENCE)?;
+        five_steps(&side.gpu, &side.memory, &mut collector, &membership)?;
+    }
+    println!("rank {rank} of {size}: every root: ok");
+    cost(&mut side)?;
+    let even = (0..size).step_by(2).collect();
+    let odd = if size < 8 {
+        (0..size).rev().filter(|rank| rank % 2 == 1).collect()
+    } else {
+        vec![5, 1, 7]
+    };
+    let stop = Stop::new();
+    for ranks in [even, odd, (0..size).rev().collect::<Vec<_>>()] {
+        let key = ranks.iter().position(|&member| member == rank);
+        let until = Until::after(PATIENCE, &stop);
+        let part = side.comm.split(key.map(|_| 3), key.unwrap_or(0) as u32, until)?;
+        require!(part.is_some() == key.is_some(), "the wrong ranks are in {ranks:?}");
+        if let Some(part) = part {
+            let root = ranks.len() - 1;
+            let membership = Membership::subgroup(ranks.clone(), rank, root)?;
+            let group = NcclGroup::new(part, &side.gpu.device, membership.clone())?;
+            let mut collector = collector(group, &side.memory, PATIENCE)?;
+            five_steps(&side.gpu, &side.memory, &mut collector, &membership)?;
+        }
+        println!("rank {rank} of {size}: group {ranks:?}: ok");
+    }
     Ok(())
 }
 
@@ -232,7 +286,10 @@ fn cost(side: &mut Side) -> Tested {
     }
     if membership.is_root() {
         figure(
-            "NCCL gather of 2 x 150 counters, whole synchronous step, median",
+            &format!(
+                "NCCL gather of {} x {LEN} counters, whole synchronous step, median",
+                membership.size()
+            ),
             median_us(&mut times),
             "us",
         );
