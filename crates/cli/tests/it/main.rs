@@ -21,6 +21,8 @@ mod nccl_mpi;
 mod nccl_ras;
 #[cfg(target_os = "linux")]
 mod nccl_run;
+#[cfg(target_os = "linux")]
+mod nccl_run_nodes;
 mod normal;
 mod report;
 

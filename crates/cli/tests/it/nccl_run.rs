@@ -17,7 +17,7 @@ fn idle_probe(folder: &Path) -> PathBuf {
     folder.join("idle.so")
 }
 
-fn gcc(folder: &Path, arguments: &[&str]) {
+pub fn gcc(folder: &Path, arguments: &[&str]) {
     let done = Command::new("gcc").args(arguments).current_dir(folder).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
@@ -129,7 +129,7 @@ fn only_the_first_node_analyzes_and_writes_the_exit_code() {
 }
 
 /// The real probe, where the whole workspace is built.
-fn probe() -> Option<PathBuf> {
+pub fn probe() -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let probe = own.with_file_name("libdeepxtrace_nccl_probe.so");
     probe.exists().then_some(probe)

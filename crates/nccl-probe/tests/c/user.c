@@ -220,6 +220,17 @@ static void forks(void) {
   loop(comm, 5, 0);
 }
 
+/* One rank of `size`, as the launcher says which: `calls` calls. Rank `lazy` makes half of them and
+ * then does something else for 4 s. */
+static void one_of(long size, long calls, long lazy) {
+  const char *names[] = {"RANK", "OMPI_COMM_WORLD_RANK"}, *text = NULL;
+  for (int i = 0; i < 2 && !text; i++) text = getenv(names[i]);
+  if (!text) exit(7);
+  long rank = atol(text);
+  loop(begin(size, rank), rank == lazy ? calls / 2 : calls, 1000000);
+  if (rank == lazy) sleep(4);
+}
+
 int main(int n, char **a) {
   const char *way = n > 1 ? a[1] : "";
   long x = n > 2 ? atol(a[2]) : 0, y = n > 3 ? atol(a[3]) : 0;
@@ -249,6 +260,8 @@ int main(int n, char **a) {
   } else if (!strcmp(way, "bursts")) { /* x bursts of y calls, a second apart */
     comm_t comm = begin(2, 0);
     for (long i = 0; i < x; i++) { loop(comm, y, 0); sleep(1); }
+  } else if (!strcmp(way, "rank_of")) { /* size, calls, and which rank is lazy */
+    one_of(x, y, n > 4 ? atol(a[4]) : -1);
   } else if (!strcmp(way, "none")) {
   } else return 6;
   return 0;

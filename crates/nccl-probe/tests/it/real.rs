@@ -1,7 +1,7 @@
 use crate::support::{Job, of_kind, probe};
 
-/// Names a real `libnccl.so.2`, such as the one in the package nvidia-nccl-cu13. It is 300 MB to
-/// fetch, so this runs where someone has it.
+/// Names a real `libnccl.so.2`, such as the one in the package nvidia-nccl-cu13: `.ci/run` installs
+/// it, 300 MB; elsewhere this runs where someone has it.
 const VARIABLE: &str = "DEEPXTRACE_TEST_NCCL";
 
 const SCRIPT: &str = r#"

@@ -121,6 +121,12 @@ impl Live {
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
+    /// Whether a call that was seen waits for its part on other ranks.
+    #[cfg(target_os = "linux")]
+    pub fn is_open(&self) -> bool {
+        self.analyzer.open_rounds() + self.analyzer.open_p2p_calls() > 0
+    }
+
     /// Reads to the end of a job that has ended, and gives what is still open as well.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ impl Run {
             std::fs::write(&path, format!("{code}\n"))
                 .with_context(|| path.display().to_string())?;
         }
-        let told = watcher.finish()?;
+        let told = watcher.finish(run.node.is_some())?;
         summarize(&run, &told, code);
         if code == 0 && told.findings > 0 && self.fail_on_findings {
             return Ok(Outcome::Found);

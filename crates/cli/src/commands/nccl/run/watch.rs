@@ -17,6 +17,9 @@ const MAX_DESCRIBED: usize = 16;
 /// Time between two looks for new processes and for killed ones.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest wait for what the processes of other nodes wrote last to arrive in the shared folder.
+const LAG: Duration = Duration::from_secs(5);
+
 /// What a run came to.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -76,8 +79,17 @@ impl Watcher {
         }
     }
 
-    /// Reads to the end and says what is still open.
-    pub fn finish(mut self) -> anyhow::Result<Told> {
+    /// Reads to the end and says what is still open. Where there are other nodes, their part of the
+    /// last calls may not be there yet: what it would close is waited for, 5 s at most.
+    pub fn finish(mut self, other_nodes: bool) -> anyhow::Result<Told> {
+        let patience = Instant::now() + LAG;
+        while other_nodes && self.analyzes && Instant::now() < patience {
+            self.look()?;
+            if !self.live()?.is_open() {
+                break;
+            }
+            std::thread::sleep(LAG / 50);
+        }
         self.told.calls_seen = self.run.files().is_ok_and(|files| !files.is_empty());
         if self.analyzes {
             let findings = self.live()?.finish()?;
