@@ -69,7 +69,24 @@ step() { # name, seconds, command...
   judge "$name" "$ended" $((SECONDS - start))
 }
 
+# Errors in the log of a sanitizer, without two kinds that are NCCL's own: calls of the CUDA runtime
+# that fail inside it (it asks for peer access twice), and reads of memory that another GPU has written,
+# which initcheck does not see, in its kernels. What its kernels read or write out of bounds counts.
+ours() { # log
+  awk '
+    function end() {
+      if (error != "" && !(error ~ /Program hit/ && error ~ /libnccl/) &&
+          !(error ~ /Uninitialized __global__/ && error ~ /ncclDevKernel/)) count++
+      error = ""
+    }
+    /^========= +(ERROR SUMMARY|RACECHECK SUMMARY|COMPUTE-SANITIZER|LEAK SUMMARY)/ { end(); next }
+    /^========= [A-Z]/ { end() }
+    /^=========/ { error = error $0 }
+    END { end(); print count + 0 }' "$1"
+}
+
 # A command under several tools of compute-sanitizer at once: name, seconds, GPUs, tools, command...
+# The tool decides, not what the command finds, which runs many times slower.
 sanitized() {
   local name=$1 seconds=$2 visible=$3 tools=$4 tool start=$SECONDS
   shift 4
@@ -79,13 +96,20 @@ sanitized() {
   for tool in $tools; do
     (
       [ "$visible" = all ] || export CUDA_VISIBLE_DEVICES=$visible
-      timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" \
-        >"$out/sanitizer-$name-$tool.log" 2>&1 </dev/null
-      echo $? >"$out/sanitizer-$name-$tool.rc"
+      log=$out/sanitizer-$name-$tool.log
+      timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 100000 \
+        "$@" >"$log" 2>&1 </dev/null
+      ended=$?
+      if [ "$ended" = 9 ]; then
+        found=$(ours "$log")
+        echo "figure: $found errors besides those of NCCL itself" >>"$log"
+        [ "$found" = 0 ] && ended=0
+      fi
+      echo "$ended" >"$out/sanitizer-$name-$tool.rc"
     ) &
   done
   for tool in $tools; do
-    while [ ! -e "$out/sanitizer-$name-$tool.rc" ]; do sleep 0.2; done
+    while [ ! -s "$out/sanitizer-$name-$tool.rc" ]; do sleep 0.2; done
     judge "sanitizer-$name-$tool" "$(cat "$out/sanitizer-$name-$tool.rc")" $((SECONDS - start))
   done
 }
@@ -161,7 +185,7 @@ if [ -e gpu_mpi ] && command -v mpirun >/dev/null; then
 else
   wanted gpu-mpi && echo "skipped: gpu-mpi: no mpirun"
 fi
-step diagnose 60 ./diagnose --seconds 10
+step diagnose 120 ./diagnose --seconds 10
 step cuda-counters 60 ./cuda_counters
 step cuda-counters-nccl 60 ./cuda_counters nccl
 if wanted pytorch; then
@@ -204,10 +228,12 @@ if wanted pytorch-parallel; then
 fi
 
 # The examples under compute-sanitizer. Racecheck looks at shared memory.
-sanitized cuda-counters 150 0 "memcheck initcheck synccheck racecheck" ./cuda_counters
+sanitized cuda-counters 150 0 "memcheck initcheck synccheck racecheck" ./cuda_counters \
+  --any-diagnosis
 sanitized low-latency 150 0 "memcheck initcheck synccheck racecheck" ./diagnose \
-  _synchronous_low_latency
-sanitized cuda-counters-nccl 150 all "memcheck initcheck synccheck" ./cuda_counters nccl
+  _synchronous_low_latency --any-diagnosis
+sanitized cuda-counters-nccl 150 all "memcheck initcheck synccheck" ./cuda_counters nccl \
+  --any-diagnosis
 sanitized ep-emulator 200 0 "memcheck initcheck synccheck racecheck" \
   ./ep_emulator --tokens 64 --rounds 2 --warm-up 2 --windows 1 --phases baseline \
   --dispatch-bytes 256 --combine-bytes 128 --any-diagnosis

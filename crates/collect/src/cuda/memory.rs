@@ -488,10 +488,7 @@ fn zero(
     stream: &PrivateStream,
 ) -> Result<(), DeviceError> {
     let _entered = device.enter()?;
-    // SAFETY: the buffer is alive and has that many bytes; the wait below ends before it goes.
-    let result =
-        unsafe { sys::cuMemsetD8Async(buffer.address(), 0, buffer.bytes(), stream.handle()) };
-    check("cuMemsetD8Async", result)?;
+    buffer.clear(stream.handle())?;
     // SAFETY: the stream is alive.
     check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.handle()) })
 }

@@ -47,6 +47,16 @@ impl DeviceBuffer {
         self.bytes
     }
 
+    /// Sets all of it to 0, behind what is enqueued on `stream`. The context must be current.
+    pub(crate) fn clear(&self, stream: CUstream) -> Result<(), DeviceError> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the memory is ours and has that many bytes. Freeing it waits for the device.
+        let result = unsafe { sys::cuMemsetD8Async(self.address, 0, self.bytes, stream) };
+        check("cuMemsetD8Async", result)
+    }
+
     /// Never gives the memory back: something outside our knowledge may still write to it.
     pub(crate) fn leak(self) {
         std::mem::forget(self);

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use super::comm::{NcclComm, late};
+use super::comm::{NcclComm, Transfer, late};
 use super::mail::{
     HEADER, Mail, WORD, checked_length, fill, length_header, length_of, pack, unpack, words_of,
 };
@@ -132,15 +132,15 @@ impl Engine {
         self.comm.rank() == self.root
     }
 
-    /// Makes room for vectors of up to `len` elements.
+    /// Makes room for vectors of up to `len` elements. The context must be current.
     pub(super) fn reserve(&mut self, len: usize) -> Result<(), DeviceError> {
         if self.is_root() {
             let words = len.saturating_mul(self.comm.size());
             let bytes = words.saturating_mul(WORD);
-            self.area = Some((
-                DeviceBuffer::new(&self.device, bytes)?,
-                PinnedBuffer::new(&self.device, words)?,
-            ));
+            let area = DeviceBuffer::new(&self.device, bytes)?;
+            // All of it is brought to the host, also the rows of ranks that send none.
+            area.clear(self.stream.handle().cast())?;
+            self.area = Some((area, PinnedBuffer::new(&self.device, words)?));
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Engine {
         let shape = (root, HEADER);
         self.headers.carry_up(&mut self.comm, shape, stream, until)?;
         if let Some((address, len)) = vector {
-            self.comm.group(until, |transfers| transfers.send(address, len, root, stream))?;
+            self.comm.exchange([Transfer::send(address, len, root)], stream, until)?;
         }
         self.wait(CALL, until)
     }
@@ -275,10 +275,9 @@ impl Engine {
         let Some((area, host)) = &mut self.area else { return Ok(()) };
         let place = |rank: usize| area.address() + (rank * len * WORD) as u64;
         let peers = self.parts.iter().enumerate();
-        let mut sending = peers.filter(|&(peer, part)| peer != root && *part == Part::Vector);
-        self.comm.group(until, |transfers| {
-            sending.try_for_each(|(peer, _)| transfers.recv(place(peer), len, peer, stream))
-        })?;
+        let sending = peers.filter(|&(peer, part)| peer != root && *part == Part::Vector);
+        let vectors = sending.map(|(peer, _)| Transfer::recv(place(peer), len, peer));
+        self.comm.exchange(vectors, stream, until)?;
         if let Own::Vector { address, .. } = own {
             copy_on_device(place(root), address, len * WORD, stream.cast())?;
         }
@@ -309,6 +308,7 @@ impl Engine {
     ) -> Result<Meeting, DeviceError> {
         const CALL: &str = "NCCL meeting";
         let (stream, size) = (self.stream.handle(), self.comm.size());
+        self.headers.clear(stream)?;
         // The longest text, so that all exchanges have one length.
         self.headers_to_root(length_header(own.len()), CALL, until)?;
         let lengths: Vec<usize> =
@@ -320,7 +320,8 @@ impl Engine {
         pack(own, mail.out.as_mut_slice());
         let shape = (self.root, words);
         let sent = mail
-            .carry_up(&mut self.comm, shape, stream, until)
+            .clear(stream)
+            .and_then(|()| mail.carry_up(&mut self.comm, shape, stream, until))
             .and_then(|()| self.wait(CALL, until));
         if let Err(error) = sent {
             mail.leak();

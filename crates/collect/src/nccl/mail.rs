@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::comm::NcclComm;
+use super::comm::{NcclComm, Transfer};
 use crate::cuda::CudaDevice;
 use crate::cuda::resources::{DeviceBuffer, PinnedBuffer, copy_to_device, copy_to_host};
 use crate::device::DeviceError;
@@ -34,6 +34,13 @@ impl Mail {
         })
     }
 
+    /// Sets what the device receives into to 0, behind what is enqueued on the stream: a root
+    /// brings its own part to the host with those of the others, and nobody sends it that one.
+    /// The context must be current.
+    pub(super) fn clear(&self, stream: *mut c_void) -> Result<(), DeviceError> {
+        self.in_device.clear(stream.cast())
+    }
+
     pub(super) fn leak(self) {
         self.out.leak();
         self.out_device.leak();
@@ -54,18 +61,16 @@ impl Mail {
         if rank != root {
             copy_to_device(self.out_device.address(), &self.out, words, stream.cast())?;
         }
-        comm.group(until, |transfers| {
+        let (from, into) = (self.out_device.address(), self.in_device.address());
+        let transfer = |peer| {
             if rank != root {
-                return transfers.send(self.out_device.address(), words, root, stream);
+                return Transfer::send(from, words, peer);
             }
-            (0..size).filter(|&peer| peer != root).try_for_each(|peer| {
-                let place = self.in_device.address() + (peer * words * WORD) as u64;
-                transfers.recv(place, words, peer, stream)
-            })
-        })?;
+            Transfer::recv(into + (peer * words * WORD) as u64, words, peer)
+        };
+        comm.exchange(peers(rank, root, size).map(transfer), stream, until)?;
         if rank == root {
-            let from = self.in_device.address();
-            copy_to_host(&mut self.inbox, words * size, from, stream.cast())?;
+            copy_to_host(&mut self.inbox, words * size, into, stream.cast())?;
         }
         Ok(())
     }
@@ -82,21 +87,25 @@ impl Mail {
         if rank == root {
             copy_to_device(self.out_device.address(), &self.out, words * size, stream.cast())?;
         }
-        comm.group(until, |transfers| {
+        let (from, into) = (self.out_device.address(), self.in_device.address());
+        let transfer = |peer| {
             if rank != root {
-                return transfers.recv(self.in_device.address(), words, root, stream);
+                return Transfer::recv(into, words, peer);
             }
-            (0..size).filter(|&peer| peer != root).try_for_each(|peer| {
-                let place = self.out_device.address() + (peer * words * WORD) as u64;
-                transfers.send(place, words, peer, stream)
-            })
-        })?;
+            Transfer::send(from + (peer * words * WORD) as u64, words, peer)
+        };
+        comm.exchange(peers(rank, root, size).map(transfer), stream, until)?;
         if rank != root {
-            let from = self.in_device.address();
-            copy_to_host(&mut self.inbox, words, from, stream.cast())?;
+            copy_to_host(&mut self.inbox, words, into, stream.cast())?;
         }
         Ok(())
     }
+}
+
+/// Whom a rank exchanges with: the root with all others, these with the root.
+fn peers(rank: usize, root: usize, size: usize) -> impl Iterator<Item = usize> {
+    let peers = if rank == root { 0..size } else { root..root + 1 };
+    peers.filter(move |&peer| peer != rank)
 }
 
 pub(super) fn fill(words: &mut [i64], at: usize, header: &[i64; HEADER]) {
@@ -144,6 +153,15 @@ pub(super) fn unpack(words: &[i64], length: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_root_exchanges_with_all_others_and_these_with_the_root() {
+        let of = |rank, root, size| peers(rank, root, size).collect::<Vec<_>>();
+        assert_eq!(of(1, 1, 4), [0, 2, 3]);
+        assert_eq!(of(0, 1, 4), [1]);
+        assert_eq!(of(3, 0, 4), [0]);
+        assert!(of(0, 0, 1).is_empty());
+    }
 
     #[test]
     fn texts_of_any_length_survive_the_packing() {

@@ -3,7 +3,8 @@
 //! `cargo run --release --example cuda_counters --features nccl` plays sixteen ranks on the GPUs
 //! there are, a thread and a stream each, with asynchronous collection; rank 9 comes late to every
 //! Notify. With the argument `nccl` each GPU is one rank, and collection is synchronous over NCCL.
-//! Without a GPU it says that it was skipped.
+//! With `--any-diagnosis` behind it, it ends well whatever is found: for runs under a tool that slows
+//! kernels down. Without a GPU it says that it was skipped.
 
 #![allow(unsafe_code, clippy::print_stdout)]
 
@@ -35,8 +36,12 @@ fn main() -> ExitCode {
         Ok(count) => count,
         Err(error) => return skipped(&error.to_string()),
     };
-    let outcome = match std::env::args().nth(1).as_deref() {
-        None | Some("local") => local(gpus),
+    let mut arguments: Vec<_> = std::env::args().skip(1).collect();
+    let given = arguments.len();
+    arguments.retain(|argument| argument != "--any-diagnosis");
+    let any_diagnosis = arguments.len() < given;
+    let outcome = match arguments.first().map(String::as_str) {
+        None | Some("local") => local(gpus, any_diagnosis),
         Some("nccl") => nccl(gpus),
         Some(other) => Err(format!("{other:?} is neither `local` nor `nccl`").into()),
     };
@@ -154,7 +159,7 @@ fn config(mode: Mode) -> Config {
 }
 
 /// Sixteen ranks, asynchronous.
-fn local(gpus: usize) -> Result<(), Failure> {
+fn local(gpus: usize, any_diagnosis: bool) -> Result<(), Failure> {
     let (windows, found) = (AtomicUsize::new(0).into(), AtomicUsize::new(0).into());
     let (windows, found): (Arc<AtomicUsize>, Arc<AtomicUsize>) = (windows, found);
     let begin = Instant::now();
@@ -200,7 +205,7 @@ fn local(gpus: usize) -> Result<(), Failure> {
     })?;
     let (windows, found) = (windows.load(Ordering::Relaxed), found.load(Ordering::Relaxed));
     println!("{windows} windows, {found} incidents");
-    if windows > 0 && found > 0 { Ok(()) } else { Err("rank 9 was not found".into()) }
+    if windows > 0 && (found > 0 || any_diagnosis) { Ok(()) } else { Err("rank 9 was not found".into()) }
 }
 
 /// One rank a GPU, synchronous over NCCL.

@@ -1,6 +1,4 @@
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::PushKernelArg;
@@ -11,60 +9,8 @@ use deepxtrace::config::Mode;
 use deepxtrace::{Diagnose, SyncStep};
 
 use crate::Options;
+use crate::held::Held;
 use crate::support::{Gpu, Tested, blocks, config, require};
-
-/// Counts the bytes that Rust code has allocated and not given back.
-struct Counting;
-
-static LIVE: AtomicI64 = AtomicI64::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as i64, Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as i64, Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-/// What the process and the device hold.
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    /// Of the whole device, other processes included, bytes.
-    device: i64,
-    /// Resident host memory of the process, bytes.
-    resident: i64,
-    /// Of it what Rust code holds, bytes.
-    live: i64,
-    handles: i64,
-    threads: i64,
-}
-
-impl Held {
-    fn now(gpu: &Gpu) -> Result<Self, crate::support::Failure> {
-        let (free, total) = gpu.context.mem_get_info()?;
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
-        let kib: i64 = line.split_whitespace().nth(1).unwrap_or_default().parse()?;
-        let entries = |folder| std::fs::read_dir(folder).map_or(0, Iterator::count) as i64;
-        Ok(Self {
-            device: (total - free) as i64,
-            resident: kib * 1024,
-            live: LIVE.load(Relaxed),
-            handles: entries("/proc/self/fd"),
-            threads: entries("/proc/self/task"),
-        })
-    }
-}
 
 /// Start, rounds, stop and drop, in turns asynchronous and synchronous over NCCL, for the time
 /// that `--seconds` says. The device's memory is compared by its lowest in the first and the last
@@ -86,10 +32,10 @@ pub fn start_stop(options: &Options) -> Tested {
     let (begin, mut cycles) = (Instant::now(), 0_i64);
     let mut samples = vec![Held::now(&gpu)?];
     let print = |held: &Held, cycles| {
-        let Held { device, resident, live, handles, threads } = held;
+        let Held { device, resident, heap, live, handles, threads } = held;
         println!(
-            "{:4.0} s, {cycles} starts: device {device} B, resident {resident} B, live {live} B, \
-             {handles} handles, {threads} threads",
+            "{:4.0} s, {cycles} starts: device {device} B, resident {resident} B, malloc {heap} B, \
+             live {live} B, {handles} handles, {threads} threads",
             begin.elapsed().as_secs_f64()
         );
     };
@@ -119,10 +65,10 @@ fn judge(samples: &[Held], cycles: i64) -> Tested {
     let lowest = |part: &[Held], what: fn(&Held) -> i64| part.iter().map(what).min().unwrap_or(0);
     let grown = |what: fn(&Held) -> i64| lowest(last, what) - lowest(first, what);
     let (device, resident) = (grown(|held| held.device), grown(|held| held.resident));
-    let live = grown(|held| held.live);
+    let (heap, live) = (grown(|held| held.heap), grown(|held| held.live));
     println!(
         "figure: {cycles} starts and stops of each kind: device memory grew by {device} B, \
-         resident memory by {resident} B, Rust's own by {live} B"
+         resident memory by {resident} B, what malloc gave out by {heap} B, Rust's own by {live} B"
     );
     require!(device <= 0, "device memory grew by {device} bytes in {cycles} cycles");
     require!(live < 64 << 10, "Rust's memory grew by {live} bytes in {cycles} cycles");
@@ -132,13 +78,13 @@ fn judge(samples: &[Held], cycles: i64) -> Tested {
     Ok(())
 }
 
-fn communicator(gpu: &Gpu) -> Result<NcclComm, crate::support::Failure> {
+pub fn communicator(gpu: &Gpu) -> Result<NcclComm, crate::support::Failure> {
     let stop = Stop::new();
     let until = Until::after(Duration::from_secs(60), &stop);
     Ok(NcclComm::new(&gpu.device, NcclUniqueId::new()?, 0, 1, until)?)
 }
 
-fn build(
+pub fn build(
     gpu: &Gpu,
     group: impl Group + 'static,
     mode: Mode,
@@ -152,7 +98,7 @@ fn build(
 }
 
 /// One launch that adds 1 to every counter.
-fn add(gpu: &Gpu, diagnose: &Diagnose) -> Tested {
+pub fn add(gpu: &Gpu, diagnose: &Diagnose) -> Tested {
     let (address, len) = (diagnose.memory().address(), diagnose.memory().len() as i32);
     let mut launch = gpu.stream.launch_builder(&gpu.add_one);
     launch.arg(&address).arg(&len);
@@ -161,7 +107,7 @@ fn add(gpu: &Gpu, diagnose: &Diagnose) -> Tested {
     Ok(())
 }
 
-fn asynchronous(gpu: &Gpu, folder: &Path) -> Tested {
+pub fn asynchronous(gpu: &Gpu, folder: &Path) -> Tested {
     let group = LocalGroup::new(1)?.pop().ok_or("a group of one")?;
     let mut diagnose = build(gpu, group, Mode::Asynchronous, folder)?;
     diagnose.start()?;
@@ -174,7 +120,7 @@ fn asynchronous(gpu: &Gpu, folder: &Path) -> Tested {
     Ok(())
 }
 
-fn synchronous(gpu: &Gpu, comm: &NcclComm, folder: &Path) -> Tested {
+pub fn synchronous(gpu: &Gpu, comm: &NcclComm, folder: &Path) -> Tested {
     // SAFETY: communicator and stream live until the end of the test, and only this group uses
     // them.
     let group = unsafe {

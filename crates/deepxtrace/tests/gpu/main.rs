@@ -3,7 +3,8 @@
 //!
 //! `cargo test -p deepxtrace --features nccl --test gpu`, or `diagnose` in the folder that
 //! `cargo xtask gpu` makes. Arguments: parts of the names of the tests to run, `--seconds N` (how
-//! long the start and stop test lasts, 10 by default), `--device N` (0 by default).
+//! long the start and stop test lasts, 10 by default), `--device N` (0 by default), `--any-diagnosis`
+//! (under a tool that slows kernels down: what the low-latency rules say is not judged).
 
 #![allow(
     unsafe_code,
@@ -14,10 +15,12 @@
     reason = "tests"
 )]
 
+mod held;
 /// What starting and stopping leaves behind.
 mod leaks;
 /// Wait counters that kernels fill, diagnosed by the low-latency rules.
 mod low_latency;
+mod parts;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,17 +36,20 @@ pub struct Options {
     names: Vec<String>,
     pub time: Duration,
     pub device: usize,
+    pub any_diagnosis: bool,
 }
 
 impl Options {
     fn read(arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self { names: Vec::new(), time: Duration::from_secs(10), device: 0 };
+        let time = Duration::from_secs(10);
+        let mut options = Self { names: Vec::new(), time, device: 0, any_diagnosis: false };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} has no value"));
             match argument.as_str() {
                 "--seconds" => options.time = Duration::from_secs(value()?.parse()?),
                 "--device" => options.device = value()?.parse()?,
+                "--any-diagnosis" => options.any_diagnosis = true,
                 // Those of cargo's own harness.
                 flag if flag.starts_with('-') => {}
                 _ => options.names.push(argument),
@@ -59,13 +65,14 @@ impl Options {
 
 type Test = fn(&Options) -> Tested;
 
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 4] = [
     ("a_slow_rank_is_found_in_every_synchronous_low_latency_windows", |options| {
-        low_latency::slow_rank(options.device, Mode::Synchronous)
+        low_latency::slow_rank(options, Mode::Synchronous)
     }),
     ("a_slow_rank_is_found_in_every_asynchronous_low_latency_windows", |options| {
-        low_latency::slow_rank(options.device, Mode::Asynchronous)
+        low_latency::slow_rank(options, Mode::Asynchronous)
     }),
+    ("each_part_leaves_nothing_behind", parts::each),
     ("starting_and_stopping_leaves_nothing_behind", leaks::start_stop),
 ];
 
