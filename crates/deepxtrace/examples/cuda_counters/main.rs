@@ -205,7 +205,11 @@ fn local(gpus: usize, any_diagnosis: bool) -> Result<(), Failure> {
     })?;
     let (windows, found) = (windows.load(Ordering::Relaxed), found.load(Ordering::Relaxed));
     println!("{windows} windows, {found} incidents");
-    if windows > 0 && (found > 0 || any_diagnosis) { Ok(()) } else { Err("rank 9 was not found".into()) }
+    if windows > 0 && (found > 0 || any_diagnosis) {
+        Ok(())
+    } else {
+        Err("rank 9 was not found".into())
+    }
 }
 
 /// One rank a GPU, synchronous over NCCL.

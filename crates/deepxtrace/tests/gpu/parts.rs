@@ -30,7 +30,9 @@ pub fn each(options: &Options) -> Tested {
     run("event", false, &mut event)?;
     run("pinned memory", false, &mut pinned)?;
     run("device memory", false, &mut device)?;
-    run("counters", false, &mut || CudaMemory::new(&gpu.device, LEN).map(drop).map_err(Into::into))?;
+    run("counters", false, &mut || {
+        CudaMemory::new(&gpu.device, LEN).map(drop).map_err(Into::into)
+    })?;
     run("counters and snapshots", false, &mut || snapshots(&gpu))?;
     run("asynchronous Diagnose", false, &mut || asynchronous(&gpu, folder.path()))?;
     let comm = match communicator(&gpu) {
@@ -42,7 +44,9 @@ pub fn each(options: &Options) -> Tested {
     };
     let (nccl, raw) = (Nccl::load()?, comm.raw().expose_provenance());
     // SAFETY: the communicator lives until the end.
-    run("borrowed communicator", false, &mut || unsafe { Ok(NcclComm::borrow(comm.raw()).map(drop)?) })?;
+    run("borrowed communicator", false, &mut || unsafe {
+        Ok(NcclComm::borrow(comm.raw()).map(drop)?)
+    })?;
     run("synchronous Diagnose over NCCL", false, &mut || synchronous(&gpu, &comm, folder.path()))?;
     run("empty group of NCCL", false, &mut || nccl.group(|| 0))?;
     run("group of NCCL that sends to itself", false, &mut || nccl.to_itself(&gpu, raw))?;
