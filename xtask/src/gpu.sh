@@ -121,7 +121,7 @@ gpus() { if command -v nvidia-smi >/dev/null; then nvidia-smi -L 2>/dev/null | g
 chmod +x gpu gpu_mpi diagnose cuda_counters ep_emulator probe_bench 2>/dev/null
 rm -f "$out"/sanitizer-*.rc
 count=$(gpus)
-echo "$count GPUs, $(nproc) cores"
+echo "$count GPUs, $(nproc --all) cores"
 
 if [ "$leaks" -gt 0 ]; then
   rm -f "$out/leaks-end.rc"
