@@ -44,6 +44,35 @@ fn analyze_tells_people_and_programs() {
 }
 
 #[test]
+fn findings_are_written_into_a_file_once_they_are_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = dead_rank(folder.path(), "a");
+    let (traces, file) = (traces.to_str().unwrap(), folder.path().join("found.jsonl"));
+    let out = file.to_str().unwrap();
+    let json = run(["nccl", "analyze", "--json", "--out", out, traces]);
+    assert_eq!((json.code, &*json.err), (Some(0), ""));
+    assert_eq!(fs::read_to_string(&file).unwrap(), json.out);
+    // A later analysis that comes to nothing leaves no findings of an earlier one.
+    let failed = run(["nccl", "analyze", "--out", out, folder.path().join("no").to_str().unwrap()]);
+    assert_eq!(failed.code, Some(2));
+    assert!(!file.exists());
+    let nowhere = folder.path().join("no/found.jsonl");
+    let failed = run(["nccl", "analyze", "--out", nowhere.to_str().unwrap(), traces]);
+    assert_eq!(failed.code, Some(2), "{}", failed.out);
+    assert!(failed.err.contains("no/found.jsonl: "), "{}", failed.err);
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn without_the_feature_mpi_is_refused() {
+    for what in ["analyze", "watch"] {
+        let run = run(["nccl", what, "--mpi", "."]);
+        assert_eq!(run.code, Some(2));
+        assert!(run.err.contains("cargo build --features mpi"), "{}", run.err);
+    }
+}
+
+#[test]
 fn fail_on_findings_counts_what_the_trace_is_sure_of() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job::collectives(2, 8).with_watched(5.0);

@@ -1,12 +1,15 @@
-//! `deepxtrace nccl analyze --mpi` under a real `mpirun`.
+//! `deepxtrace nccl analyze --mpi` and `nccl watch --mpi` under a real `mpirun`.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use deepxtrace_sim::nccl::{Fault, Job, write_folder};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{Run, run};
@@ -16,12 +19,16 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A job of processes of the command, each with its own arguments.
 fn mpirun(each: &[Vec<OsString>]) -> Command {
+    mpirun_of("analyze", each)
+}
+
+fn mpirun_of(what: &str, each: &[Vec<OsString>]) -> Command {
     let mut command = Command::new("mpirun");
     for (at, arguments) in each.iter().enumerate() {
         if at > 0 {
             command.arg(":");
         }
-        command.args(["-n", "1", env!("CARGO_BIN_EXE_deepxtrace"), "nccl", "analyze", "--mpi"]);
+        command.args(["-n", "1", env!("CARGO_BIN_EXE_deepxtrace"), "nccl", what, "--mpi"]);
         command.args(arguments);
     }
     command
@@ -115,7 +122,7 @@ fn people_read_the_same_but_for_the_place() {
     let (whole, parts) = (nodes.whole(&[]), finished(&nodes.each(&[])));
     let (first, rest) = parts.out.split_once('\n').unwrap();
     assert_eq!(rest, whole.out.split_once('\n').unwrap().1);
-    assert!(first.contains("(read by 2 processes): "), "{first}");
+    assert!(first.contains(" (read by 2 processes, which exchanged "), "{first}");
     let counts = |line: &str| line.rsplit_once(": ").unwrap().1.to_owned();
     assert_eq!(counts(first), counts(whole.out.lines().next().unwrap()));
 }
@@ -245,4 +252,80 @@ fn bytes_read(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
     line.and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+/// A job that is watched in the folders of two machines, by processes that scan often.
+struct Watched {
+    nodes: Nodes,
+    job: Child,
+    findings: Receiver<Value>,
+}
+
+impl Watched {
+    /// Rank 2 of four dies before a collective.
+    fn new(more: &[&str]) -> Self {
+        let mut job = Job::collectives(4, 20);
+        job.plant(&Fault::Dead { rank: 2, call: 7 }).unwrap();
+        let nodes = Nodes::of(&job, 2);
+        let settings = ["--json", "--scan-interval-s", "0.2", "--collective-timeout-s", "1"];
+        let settings: Vec<&str> = settings.iter().chain(more).copied().collect();
+        let mut job = mpirun_of("watch", &nodes.each(&settings))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (send, findings) = channel();
+        let out = BufReader::new(job.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                // The terminal that mpirun gives its processes adds a return.
+                let _ = send.send(serde_json::from_str(line.trim()).expect(&line));
+            }
+        });
+        Self { nodes, job, findings }
+    }
+
+    fn next(&self) -> Value {
+        self.findings.recv_timeout(LIMIT).expect("nothing is found")
+    }
+
+    fn end(self) -> (Nodes, Option<i32>, Vec<Value>, String) {
+        let output = self.job.wait_with_output().unwrap();
+        let rest = self.findings.iter().collect();
+        (self.nodes, output.status.code(), rest, String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+fn kept(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("findings.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_live_job_on_two_machines_is_watched_until_it_has_ended_on_both() {
+    let watched = Watched::new(&["--fail-on-findings"]);
+    let found = watched.next();
+    assert_eq!(found["hang_type"], "collective_missing_enter");
+    assert_eq!(found["details"]["missing_comm_ranks"], serde_json::json!([2]));
+    fs::write(watched.nodes.node(0).join("training.exit_code"), "0\n").unwrap();
+    // The job has not ended on the other machine.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(watched.nodes.node(1).join("training.exit_code"), "0\n").unwrap();
+    let (nodes, code, rest, err) = watched.end();
+    assert_eq!((code, rest), (Some(1), vec![]), "{err}");
+    assert_eq!(kept(&nodes.node(0)), [found], "it is kept where the first process is");
+    assert!(!nodes.node(0).join("analyzer.pid").exists());
+    assert!(!nodes.node(1).join("findings.jsonl").exists());
+}
+
+#[test]
+fn a_signal_to_one_watcher_ends_all_of_them() {
+    let watched = Watched::new(&[]);
+    watched.next();
+    let one = reader_of(&watched.nodes.node(1)).unwrap();
+    let kill = Command::new("kill").args(["-TERM", &one.to_string()]).status().unwrap();
+    assert!(kill.success());
+    let (nodes, code, rest, err) = watched.end();
+    assert_eq!((code, rest, &*err), (Some(0), vec![], ""));
+    assert_eq!(kept(&nodes.node(0)).len(), 1);
 }

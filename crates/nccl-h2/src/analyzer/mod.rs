@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::finding::{Details, HangType};
 
 pub use limits::{Limits, LimitsReached};
+pub(crate) use scan::Given;
 pub use scan::WaitGraph;
 
 use comm::{CommId, Comms};

@@ -6,6 +6,7 @@
 //! not differ from an analyzer that met everything itself.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -17,12 +18,14 @@ use super::noted::Noted;
 use super::p2p::{ChannelPart, Pending};
 use super::process::{Process, ProcessId};
 use super::renumber::{Numbers, Renumber as _};
+use super::replay::ReplayWindow;
 use super::round::Round;
+use super::scan::Given;
 use super::{Analyzer, LimitsReached};
 use crate::reader::Turn;
 
 /// What one place knows, with numbers of its own.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Part {
     names: Vec<Box<str>>,
     processes: Vec<KnownProcess>,
@@ -68,6 +71,9 @@ pub(crate) struct Met {
     comms: Vec<Option<Turn>>,
 }
 
+/// Which calls were seen, by rank, process number and host.
+pub(crate) type Seen = HashMap<(i64, i64, Box<str>), ReplayWindow>;
+
 /// A process, and the communicator that it calls on.
 type Caller = (ProcessId, Option<CommId>);
 
@@ -88,74 +94,183 @@ impl Met {
     }
 }
 
-impl Analyzer {
-    /// The state of this place as one part. `follows` tells by rank, process number and host whether
-    /// a process is followed here, `places` by name whether the calls of a communicator are placed
-    /// here: what else is known of them is of the other places.
-    pub(crate) fn into_part(
-        self,
-        met: &Met,
-        follows: impl Fn(i64, i64, &str) -> bool,
-        places: impl Fn(&str) -> bool,
+/// Who has what.
+pub(crate) struct Division<F, P> {
+    /// The places whose parts are wanted: what others have is dropped.
+    pub(crate) wanted: Range<usize>,
+    /// The place that has what belongs to no process and no communicator.
+    pub(crate) rest: usize,
+    /// The place that follows a process, by rank, process number and host.
+    pub(crate) follows: F,
+    /// The place that places the calls of a communicator, by name.
+    pub(crate) places: P,
+}
+
+impl<F: Fn(i64, i64, &str) -> usize, P: Fn(&str) -> usize> Division<F, P> {
+    /// Names, processes and communicators of one part; the states are taken out of those of all.
+    fn part(
+        &self,
+        place: usize,
+        names: &[Box<str>],
+        processes: &mut [(usize, KnownProcess)],
+        comms: &mut [(usize, KnownComm)],
     ) -> Part {
-        let processes: Vec<KnownProcess> = self
-            .processes
-            .into_list()
-            .into_iter()
-            .enumerate()
-            .map(|(at, ((rank, pid, host), state))| KnownProcess {
-                rank,
-                pid,
-                host,
-                met: met.processes.get(at).copied().flatten(),
-                state: follows(rank, pid, self.names.text(host)).then_some(state),
-            })
-            .collect();
-        let comms: Vec<KnownComm> = self
-            .comms
-            .into_list()
-            .into_iter()
-            .enumerate()
-            .map(|(at, state)| KnownComm {
-                name: state.name,
-                met: met.comms.get(at).copied().flatten(),
-                state: places(self.names.text(state.name)).then_some(state),
-            })
-            .collect();
-        let pairs = self.differing_pairs.into_iter();
-        let differing_pairs = pairs.map(|(id, send, recv)| (id.number(), send, recv)).collect();
+        let process = |(of, known): &mut (usize, KnownProcess)| KnownProcess {
+            state: if *of == place { known.state.take() } else { None },
+            ..*known
+        };
+        let comm = |(of, known): &mut (usize, KnownComm)| KnownComm {
+            state: if *of == place { known.state.take() } else { None },
+            ..*known
+        };
         Part {
-            names: self.names.into_texts(),
-            processes,
-            comms,
-            rounds: self.rounds.into_open(),
-            channels: self.channels.into_parts(),
-            creations: self.creations.into_list(),
-            noted: self.noted,
-            differing_pairs,
-            datatype_warned: self.known.datatype_warned.into_iter().collect(),
-            failing: self.known.failing.into_iter().collect(),
-            errors: self.known.errors.into_iter().collect(),
-            reached: self.reached,
-            newest: self.newest,
+            names: names.to_vec(),
+            processes: processes.iter_mut().map(process).collect(),
+            comms: comms.iter_mut().map(comm).collect(),
+            ..Part::default()
+        }
+    }
+}
+
+impl Analyzer {
+    /// The state, divided between places. What was given before and concerns several of them is
+    /// dropped: see [`Analyzer::take_given`].
+    pub(crate) fn into_parts<F, P>(self, met: &Met, division: &Division<F, P>) -> Vec<Part>
+    where
+        F: Fn(i64, i64, &str) -> usize,
+        P: Fn(&str) -> usize,
+    {
+        let names = self.names.into_texts();
+        let text = |name: Name| names.get(name.number()).map_or("", |text| &**text);
+        let process = |(at, ((rank, pid, host), state)): (usize, _)| {
+            let met = met.processes.get(at).copied().flatten();
+            let of = (division.follows)(rank, pid, text(host));
+            (of, KnownProcess { rank, pid, host, met, state: Some(state) })
+        };
+        let comm = |(at, state): (usize, Comm)| {
+            let met = met.comms.get(at).copied().flatten();
+            let of = (division.places)(text(state.name));
+            (of, KnownComm { name: state.name, met, state: Some(state) })
+        };
+        let mut processes: Vec<_> =
+            self.processes.into_list().into_iter().enumerate().map(process).collect();
+        let mut comms: Vec<_> = self.comms.into_list().into_iter().enumerate().map(comm).collect();
+        let mut parts: Vec<Part> = division
+            .wanted
+            .clone()
+            .map(|place| division.part(place, &names, &mut processes, &mut comms))
+            .collect();
+        let first = division.wanted.start;
+        let of_process = |id: ProcessId| processes.get(id.0 as usize).map(|(place, _)| *place);
+        let of_comm = |id: CommId| comms.get(id.number()).map(|(place, _)| *place);
+        for round in self.rounds.into_open() {
+            if let Some(part) = at(&mut parts, first, of_comm(round.comm)) {
+                part.rounds.push(round);
+            }
+        }
+        let mut channels = Vec::new();
+        for channel in self.channels.into_parts() {
+            let place = of_comm(channel.comm);
+            let Some(part) = at(&mut parts, first, place) else {
+                channels.push(None);
+                continue;
+            };
+            // There are no more channels than a u32 has numbers.
+            channels.push(Some((place, part.channels.len() as u32)));
+            part.channels.push(channel);
+        }
+        for (id, send, recv) in self.differing_pairs {
+            let channel = channels.get(id.number() as usize).copied().flatten();
+            let Some((place, number)) = channel else { continue };
+            if let Some(part) = at(&mut parts, first, place) {
+                part.differing_pairs.push((number, send, recv));
+            }
+        }
+        for (key, creation) in self.creations.into_list() {
+            if let Some(part) = at(&mut parts, first, Some((division.places)(text(key.of)))) {
+                part.creations.push((key, creation));
+            }
+        }
+        for noted in self.noted {
+            let place = match &noted {
+                Noted::Datatypes { comm, .. } | Noted::Late { comm, .. } => of_comm(*comm),
+                Noted::Failed(failed) => of_process(failed.process),
+            };
+            if let Some(part) = at(&mut parts, first, place) {
+                part.noted.push(noted);
+            }
+        }
+        for warned in self.known.datatype_warned {
+            if let Some(part) = at(&mut parts, first, of_comm(warned.0)) {
+                part.datatype_warned.push(warned);
+            }
+        }
+        for failing in self.known.failing {
+            if let Some(part) = at(&mut parts, first, of_process(failing.0.0)) {
+                part.failing.push(failing);
+            }
+        }
+        for errors in self.known.errors {
+            if let Some(part) = at(&mut parts, first, of_process(errors.0)) {
+                part.errors.push(errors);
+            }
+        }
+        if let Some(part) = at(&mut parts, first, Some(division.rest)) {
+            part.reached = self.reached;
+            part.newest = self.newest;
+        }
+        parts
+    }
+
+    /// Takes out what was given before and concerns the run as a whole: it belongs to no part.
+    pub(crate) fn take_given(&mut self) -> Given {
+        self.known.take_given()
+    }
+
+    /// Puts it into an analyzer of all parts. Numbers of processes and communicators do not change
+    /// between the wholes of one run, as new ones are met later than those that were there.
+    pub(crate) fn put_given(&mut self, given: Given) {
+        self.known.put_given(given);
+    }
+
+    /// Takes out which calls were seen, by process: only who follows a process needs it.
+    pub(crate) fn take_seen(&mut self) -> Seen {
+        let names = &self.names;
+        self.processes
+            .keyed_mut()
+            .filter(|(_, process)| !process.seen.is_empty())
+            .map(|((rank, pid, host), process)| {
+                ((rank, pid, names.text(host).into()), std::mem::take(&mut process.seen))
+            })
+            .collect()
+    }
+
+    /// Puts it in again.
+    pub(crate) fn put_seen(&mut self, mut seen: Seen) {
+        let names = &self.names;
+        for ((rank, pid, host), process) in self.processes.keyed_mut() {
+            if let Some(window) = seen.remove(&(rank, pid, names.text(host).into())) {
+                process.seen = window;
+            }
         }
     }
 
-    /// Takes in the parts of all places; this analyzer has met nothing before.
+    /// Takes in the parts of all places; this analyzer has met nothing before. Answers where its
+    /// processes and communicators were met.
     ///
     /// # Errors
     ///
     /// When a part is not whole.
-    pub(crate) fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), BadPart> {
-        let numbers = self.number(&parts)?;
+    pub(crate) fn take_parts(&mut self, parts: Vec<Part>) -> Result<Met, BadPart> {
+        let (numbers, met) = self.number(&parts)?;
         for (part, numbers) in parts.into_iter().zip(&numbers) {
             self.take_part(part, numbers)?;
         }
-        Ok(())
+        Ok(met)
     }
 
     /// Numbers of this analyzer for those of each part.
-    fn number(&mut self, parts: &[Part]) -> Result<Vec<Numbers>, BadPart> {
+    fn number(&mut self, parts: &[Part]) -> Result<(Vec<Numbers>, Met), BadPart> {
         let mut processes: BTreeMap<ProcessKey<'_>, Option<Turn>> = BTreeMap::new();
         let mut comms: BTreeMap<&str, Option<Turn>> = BTreeMap::new();
         for part in parts {
@@ -170,6 +285,10 @@ impl Analyzer {
         processes.sort_by_key(|(_, met)| (met.is_none(), *met));
         let mut comms: Vec<(&str, Option<Turn>)> = comms.into_iter().collect();
         comms.sort_by_key(|(_, met)| (met.is_none(), *met));
+        let met = Met {
+            processes: processes.iter().map(|(_, met)| *met).collect(),
+            comms: comms.iter().map(|(_, met)| *met).collect(),
+        };
         let mut process_ids: HashMap<ProcessKey<'_>, ProcessId> = HashMap::new();
         for ((rank, pid, host), _) in processes {
             let name = self.names.intern(host);
@@ -192,7 +311,7 @@ impl Analyzer {
                 comms: part.comms.iter().map(comm).collect::<Result<_, _>>()?,
             });
         }
-        Ok(numbers)
+        Ok((numbers, met))
     }
 
     fn take_part(&mut self, mut part: Part, numbers: &Numbers) -> Result<(), BadPart> {
@@ -229,6 +348,11 @@ impl Analyzer {
         self.newest = self.newest.max(part.newest);
         Ok(())
     }
+}
+
+/// The part of a place, if it is among those from `first` on.
+fn at(parts: &mut [Part], first: usize, place: Option<usize>) -> Option<&mut Part> {
+    parts.get_mut(place?.checked_sub(first)?)
 }
 
 /// Rank, process number and host.

@@ -285,6 +285,13 @@ impl Processes {
     }
 
     /// All processes with rank, process number and host, by number.
+    pub(crate) fn keyed_mut(&mut self) -> impl Iterator<Item = ((i64, i64, Name), &mut Process)> {
+        let mut keys: Vec<_> = self.by_key.iter().map(|(&key, &id)| (id, key)).collect();
+        keys.sort_unstable_by_key(|&(id, _)| id);
+        keys.into_iter().map(|(_, key)| key).zip(&mut self.list)
+    }
+
+    /// All processes with rank, process number and host, by number.
     pub(crate) fn into_list(self) -> Vec<((i64, i64, Name), Process)> {
         let mut keys: Vec<_> = self.by_key.into_iter().collect();
         keys.sort_unstable_by_key(|&(_, id)| id);

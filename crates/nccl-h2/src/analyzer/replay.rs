@@ -22,6 +22,11 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
+    /// Whether no number was seen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.highest < 0
+    }
+
     /// Whether a number comes for the first time; it is remembered. A negative number is an unknown
     /// one and always new.
     #[inline]

@@ -63,7 +63,21 @@ impl TraceTail {
     ///
     /// When a folder cannot be read. A file that cannot be read is noted in the report, and tried
     /// again at the next poll.
-    pub fn poll(&mut self, mut sink: impl FnMut(&Event<'_>)) -> Result<bool, ReadError> {
+    pub fn poll(&mut self, sink: impl FnMut(&Event<'_>)) -> Result<bool, ReadError> {
+        self.poll_within(u64::MAX, sink)
+    }
+
+    /// As [`TraceTail::poll`], and reads no more than some bytes, but at least one block of each
+    /// file (128 KiB).
+    ///
+    /// # Errors
+    ///
+    /// As [`TraceTail::poll`].
+    pub fn poll_within(
+        &mut self,
+        bytes: u64,
+        mut sink: impl FnMut(&Event<'_>),
+    ) -> Result<bool, ReadError> {
         for folder in &self.folders {
             for path in trace_files(folder)? {
                 let Some(name) = FileName::of(&path) else { continue };
@@ -75,6 +89,7 @@ impl TraceTail {
                 }
             }
         }
+        let most = (bytes / self.files.len().max(1) as u64).clamp(1, POLL_BYTES);
         let mut more = false;
         let mut unread: Option<FileName> = None;
         for file in &mut self.files {
@@ -82,7 +97,7 @@ impl TraceTail {
                 // The segment before comes first.
                 continue;
             }
-            match file.poll(&mut self.block, &mut sink) {
+            match file.poll(most, &mut self.block, &mut sink) {
                 Ok(left) => {
                     more |= left;
                     unread = left.then(|| file.name.clone());
@@ -122,7 +137,12 @@ impl Followed {
         }
     }
 
-    fn poll(&mut self, block: &mut Block, sink: &mut impl FnMut(&Event<'_>)) -> io::Result<bool> {
+    fn poll(
+        &mut self,
+        most: u64,
+        block: &mut Block,
+        sink: &mut impl FnMut(&Event<'_>),
+    ) -> io::Result<bool> {
         let identity = Identity::of(&fs::metadata(&self.report.path)?);
         if self.identity.as_ref() == Some(&identity) && self.position >= identity.length {
             return Ok(false);
@@ -133,7 +153,7 @@ impl Followed {
         }
         file.seek(SeekFrom::Start(self.position))?;
         let mut read = 0;
-        while self.position < identity.length && read < POLL_BYTES {
+        while self.position < identity.length && read < most {
             let left = usize::try_from(identity.length - self.position).unwrap_or(usize::MAX);
             let count = self.lines.read(&mut file, left, block)? as u64;
             if count == 0 {

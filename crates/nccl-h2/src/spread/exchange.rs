@@ -73,6 +73,37 @@ pub fn gather<X: Exchange + ?Sized>(
     Ok(root.then_some(gathered))
 }
 
+/// Gives each place what the root has for it, in pieces of `chunk` bytes at most. Only the root has
+/// messages.
+///
+/// # Errors
+///
+/// As [`gather`].
+pub(super) fn scatter<X: Exchange + ?Sized>(
+    exchange: &mut X,
+    messages: Option<Vec<Vec<u8>>>,
+    chunk: usize,
+) -> Result<Vec<u8>, SpreadError<X::Error>> {
+    let chunk = chunk.max(1);
+    let messages = messages.unwrap_or_default();
+    let longest = messages.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let told = share(exchange, &longest.to_le_bytes()).map_err(SpreadError::Exchange)?;
+    let longest = told.first().and_then(|bytes| <[u8; 8]>::try_from(&**bytes).ok());
+    let longest = u64::from_le_bytes(longest.ok_or(Damaged::Unknown)?);
+    let mut pieces: Vec<_> = messages.iter().map(|message| message.chunks(chunk)).collect();
+    let mut whole = Vec::new();
+    for _ in 0..longest.div_ceil(chunk as u64) {
+        let mut sent: Vec<Vec<u8>> = pieces
+            .iter_mut()
+            .map(|pieces| pieces.next().map_or_else(Vec::new, <[u8]>::to_vec))
+            .collect();
+        sent.resize(exchange.size(), Vec::new());
+        let received = exchange.all_to_all(sent).map_err(SpreadError::Exchange)?;
+        whole.extend(received.into_iter().next().unwrap_or_default());
+    }
+    Ok(whole)
+}
+
 /// The places of one analysis as threads of one process.
 #[derive(Debug)]
 pub struct InMemory {
@@ -140,7 +171,10 @@ mod tests {
             assert_eq!(received, (0..3).map(|from| vec![from, rank]).collect::<Vec<_>>());
             let mine = vec![rank; usize::from(rank) * 5];
             assert_eq!(share(&mut place, &mine).unwrap(), [vec![], vec![1; 5], vec![2; 10]]);
-            gather(&mut place, mine, 4).unwrap()
+            let gathered = gather(&mut place, mine, 4).unwrap();
+            let back = scatter(&mut place, gathered.clone(), 3).unwrap();
+            assert_eq!(back, vec![rank; usize::from(rank) * 5]);
+            gathered
         };
         let gathered: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> =

@@ -15,11 +15,13 @@
 mod exchange;
 mod files;
 mod place;
+mod watch;
 mod wire;
 
 pub use exchange::{Exchange, Gone, InMemory, gather, share};
 pub use files::Files;
 pub use place::{Options, Spread, Traffic, analyze};
+pub use watch::{Scanned, Watch};
 
 use thiserror::Error;
 

@@ -1,13 +1,16 @@
 //! One place of an analysis: reading, following processes, placing calls, and the whole at the root.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
+use super::exchange::scatter;
 use super::files::{Files, Homes, Plan};
 use super::wire::{Decoder, Encoder, How, Received};
 use super::{Damaged, Exchange, SpreadError, gather, share};
 use crate::analyzer::Analyzer;
 use crate::analyzer::ingest::Followed;
-use crate::analyzer::part::Met;
+use crate::analyzer::part::{Division, Met};
 use crate::config::Config;
 use crate::event::Event;
 use crate::reader::{ReadReport, Stepped, Turn};
@@ -98,8 +101,9 @@ pub fn analyze<X: Exchange + ?Sized>(
             break;
         }
     }
-    let (analyzer, traffic) = place.finish(options.chunk_bytes, exchange)?;
-    Ok(Spread { analyzer, report: files.report(), traffic })
+    let whole = place.give(options.chunk_bytes, exchange)?;
+    let analyzer = whole.map(|(analyzer, _)| analyzer);
+    Ok(Spread { analyzer, report: files.report(), traffic: place.traffic })
 }
 
 /// How far a place has read.
@@ -144,7 +148,7 @@ fn agree<X: Exchange + ?Sized>(
 #[derive(Debug)]
 pub(super) struct Place {
     run_id: String,
-    analyzer: Analyzer,
+    pub(super) analyzer: Analyzer,
     met: Met,
     homes: Homes,
     /// Events to the places that follow their processes, and from those that read them.
@@ -153,7 +157,7 @@ pub(super) struct Place {
     /// Calls to the places of their communicators, and from those that follow their processes.
     to_place: Vec<Encoder>,
     placing: Vec<Decoder>,
-    traffic: Traffic,
+    pub(super) traffic: Traffic,
 }
 
 impl Place {
@@ -253,34 +257,69 @@ impl Place {
         })
     }
 
-    /// Gives the root what is open everywhere, as one analyzer.
-    fn finish<X: Exchange + ?Sized>(
-        self,
+    /// Gives the root what is open everywhere, as one analyzer, and where its processes and
+    /// communicators were met. This place has nothing left.
+    pub(super) fn give<X: Exchange + ?Sized>(
+        &mut self,
         chunk: usize,
         exchange: &mut X,
-    ) -> Result<(Option<Analyzer>, Traffic), SpreadError<X::Error>> {
-        let Self { run_id, analyzer, met, homes, mut traffic, .. } = self;
+    ) -> Result<Option<(Analyzer, Met)>, SpreadError<X::Error>> {
         let own = exchange.rank();
-        let config = *analyzer.config();
-        let mut part = Some(analyzer.into_part(
-            &met,
-            |rank, pid, host| homes.of_process(rank, pid, host) == own,
-            |name| homes.of_comm(name) == own,
-        ));
+        let config = *self.analyzer.config();
+        let fresh = Analyzer::new(&self.run_id, config);
+        let analyzer = std::mem::replace(&mut self.analyzer, fresh);
+        let met = std::mem::take(&mut self.met);
+        let mut part = analyzer.into_parts(&met, &division(&self.homes, own..own + 1, own)).pop();
         let mut bytes = Vec::new();
         if own != 0 {
             bytes = postcard::to_stdvec(&part.take()).map_err(Damaged::from)?;
-            traffic.open_bytes = bytes.len() as u64;
+            self.traffic.open_bytes += bytes.len() as u64;
         }
-        let Some(others) = gather(exchange, bytes, chunk)? else { return Ok((None, traffic)) };
+        let Some(others) = gather(exchange, bytes, chunk)? else { return Ok(None) };
         let mut parts: Vec<_> = part.into_iter().collect();
         for bytes in others.into_iter().skip(1) {
             let part: Option<_> = postcard::from_bytes(&bytes).map_err(Damaged::from)?;
             parts.extend(part);
         }
-        let mut whole = Analyzer::new(run_id, config);
-        whole.take_parts(parts).map_err(Damaged::from)?;
-        Ok((Some(whole), traffic))
+        let mut whole = Analyzer::new(&self.run_id, config);
+        let met = whole.take_parts(parts).map_err(Damaged::from)?;
+        Ok(Some((whole, met)))
+    }
+
+    /// Takes back from the root what is of this place. Only the root has the whole.
+    pub(super) fn take_back<X: Exchange + ?Sized>(
+        &mut self,
+        whole: Option<(Analyzer, Met)>,
+        chunk: usize,
+        exchange: &mut X,
+    ) -> Result<(), SpreadError<X::Error>> {
+        let mut messages = None;
+        if let Some((whole, met)) = whole {
+            let parts = whole.into_parts(&met, &division(&self.homes, 0..exchange.size(), 0));
+            let written: Result<Vec<Vec<u8>>, _> = parts.iter().map(postcard::to_stdvec).collect();
+            let written = written.map_err(Damaged::from)?;
+            let others = written.iter().skip(1);
+            self.traffic.open_bytes += others.map(|bytes| bytes.len() as u64).sum::<u64>();
+            messages = Some(written);
+        }
+        let bytes = scatter(exchange, messages, chunk)?;
+        let part = postcard::from_bytes(&bytes).map_err(Damaged::from)?;
+        self.met = self.analyzer.take_parts(vec![part]).map_err(Damaged::from)?;
+        Ok(())
+    }
+}
+
+/// Who has what, as the homes tell.
+fn division(
+    homes: &Homes,
+    wanted: Range<usize>,
+    rest: usize,
+) -> Division<impl Fn(i64, i64, &str) -> usize, impl Fn(&str) -> usize> {
+    Division {
+        wanted,
+        rest,
+        follows: |rank, pid, host: &str| homes.of_process(rank, pid, host),
+        places: |name: &str| homes.of_comm(name),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use deepxtrace_nccl_h2::spread::{self, Files, InMemory, Options, Spread};
+use deepxtrace_nccl_h2::spread::{self, Exchange as _, Files, InMemory, Options, Spread, Watch};
 use deepxtrace_nccl_h2::{Analyzer, Config, LimitsReached, Moment, RunFolder, TraceReader};
 use deepxtrace_sim::nccl::{Call, Fault, Job, Step, write_folder};
 use proptest::prelude::*;
@@ -294,6 +294,129 @@ proptest! {
             spread(&traces, Some(&heartbeats), job.run_id(), places, chunk_bytes, holds);
         prop_assert_eq!(told, expected);
     }
+}
+
+/// What a scan of a live job tells.
+type Scan = (Vec<String>, String, LimitsReached);
+
+/// The events of each rank of a job as texts.
+fn texts(job: &Job) -> Vec<Vec<String>> {
+    let mut all = vec![Vec::new(); job.ranks()];
+    job.run(|rank, event| all[rank].push(serde_json::to_string(event).unwrap()));
+    all
+}
+
+/// Steps of a live job: for each the place and the text of what comes, in this order.
+fn steps(texts: &[Vec<String>], lines: &[usize], places: &[usize]) -> Vec<Vec<(usize, String)>> {
+    let mut next = vec![0; texts.len()];
+    let mut steps = Vec::new();
+    for step in 0..60 {
+        let mut came = Vec::new();
+        for (rank, texts) in texts.iter().enumerate() {
+            let until = (next[rank] + lines[(step + 3 * rank) % lines.len()]).min(texts.len());
+            let new = texts[next[rank]..until].iter();
+            came.extend(new.map(|text| (places[rank], text.clone())));
+            next[rank] = until;
+        }
+        // Places are read one after the other.
+        came.sort_by_key(|(place, _)| *place);
+        steps.push(came);
+    }
+    steps
+}
+
+fn moment(step: usize) -> Moment {
+    let ns = step as i64 * 7_000_000_000;
+    Moment { monotonic_ns: ns, unix_ns: 1_700_000_000_000_000_000 + ns }
+}
+
+fn scan_of_one(run_id: &str, steps: &[Vec<(usize, String)>]) -> Vec<Scan> {
+    let mut analyzer = Analyzer::new(run_id, config());
+    let scan = |(step, came): (usize, &Vec<(usize, String)>)| {
+        for (_, text) in came {
+            let Ok(event) = deepxtrace_nccl_h2::Event::parse(text) else { continue };
+            analyzer.ingest(&event, moment(step));
+        }
+        let graph = analyzer.wait_graph(moment(step)).to_dot();
+        let findings = analyzer.scan(moment(step));
+        let findings = findings.iter().map(deepxtrace_nccl_h2::Finding::to_json).collect();
+        (findings, graph, analyzer.limits_reached())
+    };
+    steps.iter().enumerate().map(scan).collect()
+}
+
+fn scan_of_many(run_id: &str, places: usize, steps: &[Vec<(usize, String)>]) -> Vec<Scan> {
+    let watch = |mut exchange: InMemory| {
+        let mut options = Options::default();
+        // What is open moves in several pieces.
+        options.chunk_bytes = 3000;
+        let mut watch = Watch::new(run_id, config(), options, &exchange);
+        let mut scans = Vec::new();
+        for (step, came) in steps.iter().enumerate() {
+            for (_, text) in came.iter().filter(|(place, _)| *place == exchange.rank()) {
+                let Ok(event) = deepxtrace_nccl_h2::Event::parse(text) else { continue };
+                watch.take_in(&event, moment(step)).unwrap();
+            }
+            watch.round(&mut exchange).unwrap();
+            if let Some(scanned) = watch.scan(moment(step), &mut exchange).unwrap() {
+                let findings = scanned.findings.iter();
+                let findings = findings.map(deepxtrace_nccl_h2::Finding::to_json).collect();
+                scans.push((findings, scanned.graph.to_dot(), scanned.limits));
+            }
+        }
+        scans
+    };
+    let scans: Vec<Vec<Scan>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = InMemory::places(places)
+            .into_iter()
+            .map(|exchange| scope.spawn(|| watch(exchange)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    scans.into_iter().next().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_live_job_gives_the_same_at_every_scan(
+        fault in fault(8, 40),
+        indexed in any::<bool>(),
+        changes in prop::collection::vec((0_usize..8, 0_usize..600, 0_u8..26, 0_i64..40), 0..16),
+        lines in prop::collection::vec(prop_oneof![Just(0_usize), 1_usize..120], 1..9),
+        places in prop::sample::select(vec![1_usize, 2, 3, 8]),
+        holders in prop::collection::vec(0_usize..8, 8),
+    ) {
+        let job = job(indexed, fault.as_ref());
+        let mut texts = texts(&job);
+        for (rank, at, how, value) in changes {
+            let lines = &mut texts[rank];
+            if serde_json::from_str::<Value>(&lines[at % lines.len()]).is_ok() {
+                change(lines, at, how, value);
+            }
+        }
+        let holders: Vec<usize> = holders.iter().map(|holder| holder % places).collect();
+        let steps = steps(&texts, &lines, &holders);
+        let expected = scan_of_one(job.run_id(), &steps);
+        let told = scan_of_many(job.run_id(), places, &steps);
+        for (step, (told, expected)) in told.iter().zip(&expected).enumerate() {
+            prop_assert_eq!(told, expected, "step {}", step);
+        }
+        prop_assert_eq!(told.len(), expected.len());
+    }
+}
+
+#[test]
+fn a_live_job_with_a_dead_rank_has_a_finding_once() {
+    let job = job(true, Some(&Fault::Dead { rank: 5, call: 20 }));
+    let steps = steps(&texts(&job), &[50], &[0, 0, 1, 1, 0, 1, 0, 1]);
+    let scans = scan_of_many(job.run_id(), 2, &steps);
+    let found: Vec<&String> = scans.iter().flat_map(|(findings, ..)| findings).collect();
+    let causes: Vec<_> =
+        found.iter().filter(|finding| !finding.contains("heartbeat_timeout")).collect();
+    assert_eq!(causes.len(), 1, "{found:#?}");
+    assert!(causes[0].contains("\"roots\":[{") && causes[0].contains("\"rank\":5"), "{causes:?}");
 }
 
 #[test]

@@ -230,7 +230,7 @@ impl Analyze {
     /// Diagnoses what was read. Says whether anything was found that counts.
     fn conclude(&self, reading: Reading, output: &mut Output) -> anyhow::Result<bool> {
         let Reading { run_id, place, mut analyzer, lines, unread } = reading;
-        warnings::of_limits(&analyzer);
+        warnings::of_limits(analyzer.limits_reached());
         if analyzer.process_count() == 0 && unread.is_none() {
             bail!("{place}: no event of run {run_id} in its files: nothing can be said");
         }

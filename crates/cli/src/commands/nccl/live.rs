@@ -1,21 +1,20 @@
 //! Following the traces of a run: polling, scanning, keeping what was found.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use deepxtrace_nccl_h2::{
-    Analyzer, Finding, FindingsFile, Moment, RunFolder, SessionWriter, Settings, TraceTail,
+    Analyzer, Finding, Moment, RunFolder, SessionWriter, Settings, TraceTail,
 };
 
+use super::kept::Kept;
 use super::warnings;
 
-const LOG_FILE: &str = "analyzer.log";
-const PID_FILE: &str = "analyzer.pid";
 /// How often a wait looks whether it should end.
 const BLINK: Duration = Duration::from_millis(50);
 
@@ -52,12 +51,10 @@ impl Wanted {
 
 /// A run that is followed.
 pub struct Live {
-    folder: PathBuf,
+    kept: Kept,
     analyzer: Analyzer,
     tail: TraceTail,
-    findings: FindingsFile,
     record: Option<SessionWriter<BufWriter<File>>>,
-    log: File,
     began: Instant,
     bad_lines: u64,
     limited: bool,
@@ -76,15 +73,7 @@ impl Live {
         settings: Settings,
     ) -> anyhow::Result<Self> {
         let folder = run.path.clone();
-        claim(&folder)?;
-        let log = folder.join(LOG_FILE);
-        let log = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&log)
-            .with_context(|| log.display().to_string())?;
-        let findings = FindingsFile::open(&folder)
-            .with_context(|| folder.join(FindingsFile::NAME).display().to_string())?;
+        let kept = Kept::open(&folder, &run.run_id)?;
         let record = match record {
             Some(path) => {
                 let file = File::create(path).with_context(|| path.display().to_string())?;
@@ -92,21 +81,17 @@ impl Live {
             }
             None => None,
         };
-        let mut folders = vec![folder.clone()];
+        let mut folders = vec![folder];
         folders.extend(heartbeats.map(Path::to_owned));
-        let mut live = Self {
-            folder,
+        Ok(Self {
+            kept,
             analyzer: Analyzer::new(run.run_id.clone(), settings.resolve()?),
             tail: TraceTail::new(folders),
-            findings,
             record,
-            log,
             began: Instant::now(),
             bad_lines: 0,
             limited: false,
-        };
-        live.note(&format!("run {} is watched by process {}", run.run_id, std::process::id()))?;
-        Ok(live)
+        })
     }
 
     /// Time between two scans.
@@ -136,7 +121,7 @@ impl Live {
     pub fn finish(&mut self) -> anyhow::Result<Vec<Finding>> {
         let mut found = self.look(true, None)?;
         let open = self.analyzer.finish(self.moment());
-        found.extend(self.keep(open)?);
+        found.extend(self.kept.append(open)?);
         Ok(found)
     }
 
@@ -165,7 +150,7 @@ impl Live {
         }
         let graph = dot.map(|path| (path, self.analyzer.wait_graph(now)));
         let found = self.analyzer.scan(now);
-        let new = self.keep(found)?;
+        let new = self.kept.append(found)?;
         if let (Some((path, graph)), false) = (graph, new.is_empty()) {
             fs::write(path, graph.to_dot()).with_context(|| path.display().to_string())?;
         }
@@ -173,29 +158,9 @@ impl Live {
         Ok(new)
     }
 
-    /// Appends findings to their file and notes them; gives back those that are new.
-    fn keep(&mut self, found: Vec<Finding>) -> anyhow::Result<Vec<Finding>> {
-        let new = self
-            .findings
-            .append(found)
-            .with_context(|| self.findings.path().display().to_string())?;
-        for finding in &new {
-            self.note(&format!(
-                "{} ({}) on communicator {:?}, call {}",
-                finding.hang_type.as_str(),
-                finding.confidence().as_str(),
-                finding.comm_uid_hash,
-                finding.comm_seq,
-            ))?;
-        }
-        Ok(new)
-    }
-
     /// Notes the end and takes the mark away that the run is watched.
-    pub fn close(mut self) {
-        // The work is done: that a last line is missing hurts nobody.
-        let _ = self.note("watching has ended");
-        let _ = fs::remove_file(self.folder.join(PID_FILE));
+    pub fn close(self) {
+        self.kept.close();
     }
 
     fn poll(&mut self) -> (Result<bool, deepxtrace_nccl_h2::ReadError>, Option<io::Error>) {
@@ -234,50 +199,25 @@ impl Live {
                 .filter_map(|file| file.first_bad.first().map(|bad| (file, bad)))
                 .map(|(file, bad)| format!("{}:{}: {}", file.path.display(), bad.line, bad.reason))
                 .collect::<Vec<_>>();
-            self.note(&format!("{} bad lines: {}", self.bad_lines, text.join("; ")))?;
+            self.kept.note(&format!("{} bad lines: {}", self.bad_lines, text.join("; ")))?;
         }
         if self.analyzer.limits_reached().any() && !self.limited {
             self.limited = true;
-            warnings::of_limits(&self.analyzer);
-            self.note(&format!("a bound was reached: {:?}", self.analyzer.limits_reached()))?;
+            warnings::of_limits(self.analyzer.limits_reached());
+            self.kept
+                .note(&format!("a bound was reached: {:?}", self.analyzer.limits_reached()))?;
         }
         Ok(())
     }
 
     fn moment(&self) -> Moment {
-        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { monotonic_ns: nanoseconds(self.began.elapsed()), unix_ns: nanoseconds(unix) }
-    }
-
-    fn note(&mut self, text: &str) -> anyhow::Result<()> {
-        writeln!(self.log, "[{}] {text}", utc_now())
-            .with_context(|| self.folder.join(LOG_FILE).display().to_string())
+        moment(self.began)
     }
 }
 
-/// The time as `2026-11-30T08:15:00.125Z`.
-fn utc_now() -> String {
-    let now = time::OffsetDateTime::now_utc();
-    let (hour, minute, second, ms) = now.time().as_hms_milli();
-    format!("{}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z", now.date())
-}
-
-/// Writes the process number into the folder, unless another living process follows the run.
-fn claim(folder: &Path) -> anyhow::Result<()> {
-    let path = folder.join(PID_FILE);
-    if let Ok(text) = fs::read_to_string(&path) {
-        let pid = text.trim().parse::<u32>().ok().filter(|&pid| pid != std::process::id());
-        if let Some(pid) = pid.filter(|&pid| is_this_program(pid)) {
-            bail!("{}: process {pid} watches this run already", path.display());
-        }
-    }
-    fs::write(&path, format!("{}\n", std::process::id()))
-        .with_context(|| path.display().to_string())
-}
-
-/// Whether a living process runs this program.
-fn is_this_program(pid: u32) -> bool {
-    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    name(&pid.to_string()).is_some_and(|other| Some(other) == name("self"))
+/// Now, on a clock that began at some moment and on that of the wall.
+pub fn moment(began: Instant) -> Moment {
+    let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment { monotonic_ns: nanoseconds(began.elapsed()), unix_ns: nanoseconds(unix) }
 }

@@ -2,6 +2,7 @@
 
 mod analyze;
 mod dumps;
+mod kept;
 mod left;
 mod live;
 mod ras;
@@ -11,6 +12,8 @@ mod run;
 mod settings;
 #[cfg(feature = "mpi")]
 mod spread;
+#[cfg(feature = "mpi")]
+mod spread_watch;
 mod warnings;
 mod watch;
 

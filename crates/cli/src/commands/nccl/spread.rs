@@ -50,6 +50,8 @@ struct Found {
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     lines: u64,
+    /// Bytes that it sent to others.
+    sent: u64,
     problems: Vec<String>,
 }
 
@@ -94,7 +96,8 @@ pub fn read(mpi: &mut Mpi, wanted: Wanted) -> anyhow::Result<Joint> {
         Err(_) => return Ok(Joint::Elsewhere),
     };
     let spread = spread::analyze(files, &run_id, config, Options::default(), mpi)?;
-    let Spread { analyzer, report, .. } = spread;
+    let Spread { analyzer, report, traffic, .. } = spread;
+    let sent = traffic.event_bytes + traffic.open_bytes;
     let name = mpi.name();
     warnings::of_reading(&report);
     let unread = report.files.iter().filter_map(|file| {
@@ -103,10 +106,10 @@ pub fn read(mpi: &mut Mpi, wanted: Wanted) -> anyhow::Result<Joint> {
     let problems = found.problems.into_iter().chain(unread);
     let problems: Vec<String> = problems.map(|problem| format!("{name}: {problem}")).collect();
     problems.iter().for_each(|problem| warnings::warn(problem));
-    let told = mpi.share(&Told { lines: report.lines(), problems })?;
+    let told = mpi.share(&Told { lines: report.lines(), sent, problems })?;
     let Some(analyzer) = analyzer else { return Ok(Joint::Elsewhere) };
     Ok(Joint::Whole(Box::new(Reading {
-        place: shown(&all),
+        place: shown(&all, told.iter().map(|told| told.sent).sum()),
         run_id,
         analyzer,
         lines: told.iter().map(|told| told.lines).sum(),
@@ -166,11 +169,20 @@ fn the_run(run_id: Option<&str>, all: &[Found]) -> anyhow::Result<String> {
     }
 }
 
-/// Where the traces are, for people.
-fn shown(all: &[Found]) -> String {
+/// Where the traces are, and what was moved to analyze them, for people.
+fn shown(all: &[Found], sent: u64) -> String {
     let folders: BTreeSet<&str> =
         all.iter().flat_map(|found| &found.folders).map(|(folder, _)| folder.as_str()).collect();
     let folders: Vec<&str> = folders.into_iter().collect();
-    let many = if all.len() == 1 { "process" } else { "processes" };
-    format!("{} (read by {} {many})", folders.join(", "), all.len())
+    let folders = folders.join(", ");
+    match all.len() {
+        1 => format!("{folders} (read by one process)"),
+        many => {
+            let sent = match sent {
+                0..1_000_000 => format!("{:.0} kB", sent as f64 / 1e3),
+                _ => format!("{:.1} MB", sent as f64 / 1e6),
+            };
+            format!("{folders} (read by {many} processes, which exchanged {sent})")
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use deepxtrace_nccl_h2::{Analyzer, ReadReport};
+use deepxtrace_nccl_h2::{LimitsReached, ReadReport};
 
 pub use crate::output::warn;
 
@@ -34,8 +34,7 @@ pub fn waiting(folder: &Path) {
 }
 
 /// Says what did not fit into the analyzer's bounds.
-pub fn of_limits(analyzer: &Analyzer) {
-    let reached = analyzer.limits_reached();
+pub fn of_limits(reached: LimitsReached) {
     let kinds = [
         (reached.rounds, "entries into rounds"),
         (reached.p2p_calls, "sends and receives"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use deepxtrace_nccl_h2::{ReadError, RunFolder, Settings};
+use deepxtrace_nccl_h2::{Finding, ReadError, RunFolder, Settings};
 
 use super::left;
 use super::live::{Live, Wanted};
@@ -24,6 +24,10 @@ pub const EXIT_CODE_FILE: &str = "training.exit_code";
 /// Findings go to standard output and, each once, to findings.jsonl in the folder of the run, beside
 /// analyzer.log and analyzer.pid. Watching ends when training.exit_code appears there (after the
 /// grace period if the job failed), or with SIGINT or SIGTERM.
+///
+/// Where each machine has the traces of its own ranks, `mpirun -n 8 deepxtrace nccl watch --mpi DIR`
+/// watches with a process or more on each of them. The first prints what is found, and keeps it in
+/// the folder of the run if it has one.
 #[derive(Debug, Args)]
 pub struct Watch {
     /// The folder of the run, the folder tracing above it, or the log folder above that; by default
@@ -36,6 +40,10 @@ pub struct Watch {
     /// Folder with heartbeat files of another writer
     #[arg(long, value_name = "DIR")]
     heartbeat_dir: Option<PathBuf>,
+    /// As one of the processes of mpirun, each of which reads the traces that it has in the folder
+    /// (needs a build with the feature mpi)
+    #[arg(long)]
+    mpi: bool,
     /// Also write a session for `nccl replay` into this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -55,6 +63,9 @@ pub struct Watch {
 impl Watch {
     /// Runs the command.
     pub fn run(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        if self.mpi {
+            return self.run_mpi(output);
+        }
         let given = self.settings.read()?;
         // A bad setting is told before anything is waited for.
         given.settings.resolve()?;
@@ -74,13 +85,7 @@ impl Watch {
             left::take_up(&run.path);
             let findings = live.look(last, self.dot.as_deref())?;
             found |= !findings.is_empty();
-            for finding in &findings {
-                match self.json {
-                    true => writeln!(output, "{}", finding.to_json())?,
-                    false => text::nccl::finding(output, finding)?,
-                }
-            }
-            output.flush()?;
+            print(&findings, self.json, output)?;
             if last {
                 break;
             }
@@ -88,6 +93,45 @@ impl Watch {
         }
         live.close();
         Ok(if found && self.fail_on_findings { Outcome::Found } else { Outcome::Done })
+    }
+
+    #[cfg(feature = "mpi")]
+    fn run_mpi(self, output: &mut Output) -> anyhow::Result<Outcome> {
+        use super::spread_watch::{Wanting, watch};
+
+        let mut mpi = crate::mpi::Mpi::start()?;
+        let settled = mpi.told_by_root(|| {
+            let given = self.settings.read()?;
+            given.settings.resolve()?;
+            if self.record.is_some() {
+                bail!("--record is not for --mpi");
+            }
+            Ok((given.settings, given.log_dir, self.run_id.clone()))
+        });
+        let (settings, log_dir, run_id) = match settled.unwrap_or_else(|error| mpi.abort(&error)) {
+            Some(settled) => settled?,
+            None => return Ok(Outcome::Done),
+        };
+        let wanting = Wanting {
+            folder: self.folder.or(log_dir),
+            heartbeats: self.heartbeat_dir,
+            run_id,
+            config: settings.resolve()?,
+            dot: self.dot,
+            json: self.json,
+        };
+        match watch(&mut mpi, wanting, output) {
+            Ok(found) => {
+                let found = found? && self.fail_on_findings;
+                Ok(if found { Outcome::Found } else { Outcome::Done })
+            }
+            Err(error) => mpi.abort(&error),
+        }
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn run_mpi(self, _: &mut Output) -> anyhow::Result<Outcome> {
+        bail!("--mpi: this build has no MPI (cargo build --features mpi)")
     }
 
     /// Waits until the run has a trace file; `None` when a signal came first.
@@ -119,8 +163,20 @@ impl Watch {
     }
 }
 
+/// Prints findings as they come.
+pub fn print(findings: &[Finding], json: bool, output: &mut Output) -> anyhow::Result<()> {
+    for finding in findings {
+        match json {
+            true => writeln!(output, "{}", finding.to_json())?,
+            false => text::nccl::finding(output, finding)?,
+        }
+    }
+    output.flush()?;
+    Ok(())
+}
+
 /// When watching ends because the job has.
-struct Ending {
+pub struct Ending {
     file: PathBuf,
     grace: Duration,
     /// When the job was seen to have failed.
@@ -128,12 +184,18 @@ struct Ending {
 }
 
 impl Ending {
-    fn new(folder: &Path, grace: Duration) -> Self {
+    pub fn new(folder: &Path, grace: Duration) -> Self {
         Self { file: folder.join(EXIT_CODE_FILE), grace, failed: None }
     }
 
+    /// Whether the job was seen to have failed.
+    #[cfg(feature = "mpi")]
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Whether the job ended well, or failed and the grace period is over.
-    fn reached(&mut self) -> bool {
+    pub fn reached(&mut self) -> bool {
         if let Some(failed) = self.failed {
             return failed.elapsed() >= self.grace;
         }

@@ -37,6 +37,25 @@ pub(crate) struct Known {
     no_progress: Option<u64>,
 }
 
+/// What was given before and concerns a run as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    causes: Vec<graph::ActiveCause>,
+    no_progress: Option<u64>,
+}
+
+impl Known {
+    /// Takes out what concerns the run as a whole.
+    pub(super) fn take_given(&mut self) -> Given {
+        Given { causes: std::mem::take(&mut self.causes), no_progress: self.no_progress.take() }
+    }
+
+    /// Puts it in again; processes and communicators have the numbers that they had.
+    pub(super) fn put_given(&mut self, given: Given) {
+        (self.causes, self.no_progress) = (given.causes, given.no_progress);
+    }
+}
+
 /// One scan: when, and how to judge.
 #[derive(Debug, Clone, Copy)]
 struct Scan {
