@@ -3,7 +3,8 @@
 
 use super::comm::AgreedRun;
 use super::signature::{Called, Relation};
-use crate::finding::DivergenceKind;
+use super::trouble::worst_relation;
+use crate::finding::{self, DivergenceKind, Signature};
 
 /// Groups of ranks with different calls above which nothing is aligned.
 const MAX_GROUPS: usize = 16;
@@ -42,6 +43,37 @@ pub(crate) struct Divergence {
     pub(crate) agreed: (i64, Option<Called>),
     /// The calls stay apart: later rounds differ, too.
     pub(crate) lasting: bool,
+}
+
+impl Explanation {
+    /// The explanation with the text of its calls and the numbers of its ranks.
+    pub(crate) fn worded(
+        &self,
+        describe: impl Fn(&Called) -> Signature,
+        rank: impl Fn(usize) -> i64,
+    ) -> finding::Divergence {
+        finding::Divergence {
+            call: self.call.as_ref().map(&describe),
+            calls: self.calls,
+            comm_ranks: self.ranks.iter().map(|&place| rank(place)).collect(),
+            kind: self.kind,
+            other_call: self.other_call.as_ref().map(&describe),
+            others_position: self.others_position,
+            position: self.position,
+        }
+    }
+}
+
+/// Whether the calls of a round agree but for those of some ranks.
+pub(crate) fn agree_without(calls: &[(i64, Called)], ranks: &[i64]) -> bool {
+    let others: Vec<Called> =
+        calls.iter().filter(|(rank, _)| !ranks.contains(rank)).map(|(_, called)| *called).collect();
+    !matches!(worst_relation(&others), Relation::Differ { .. })
+}
+
+/// Whether two sequences are the same as far as both go.
+pub(crate) fn same(a: &Sequence, b: &Sequence) -> bool {
+    a.iter().zip(b).all(|(a, b)| fits(Some(a), Some(b)))
 }
 
 /// Ranks with the same calls as far as they have gone.
@@ -130,11 +162,8 @@ fn groups(sequences: &[Sequence]) -> Option<Vec<Group>> {
     order.sort_by_key(|&rank| (std::cmp::Reverse(sequences[rank].len()), rank));
     let mut groups: Vec<Group> = Vec::new();
     for rank in order {
-        let same = |group: &Group| {
-            let longest = &sequences[group.longest];
-            sequences[rank].iter().zip(longest).all(|(a, b)| fits(Some(a), Some(b)))
-        };
-        match groups.iter().position(same) {
+        let joins = |group: &Group| same(&sequences[rank], &sequences[group.longest]);
+        match groups.iter().position(joins) {
             Some(group) => groups[group].ranks.push(rank),
             None if groups.len() == MAX_GROUPS => return None,
             None => groups.push(Group { ranks: vec![rank], longest: rank }),

@@ -1,8 +1,8 @@
 //! The analyzer: events in, findings out. It reads no clock, no file and no environment.
 
-mod comm;
+pub(crate) mod comm;
 mod creation;
-mod divergence;
+pub(crate) mod divergence;
 pub(crate) mod ingest;
 mod limits;
 pub(crate) mod names;

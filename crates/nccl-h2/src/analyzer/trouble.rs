@@ -50,11 +50,15 @@ pub(crate) struct Differing {
     pub(crate) done: bool,
 }
 
+/// Calls of each of so many ranks that are kept from the first difference on.
+pub(crate) fn window(ranks: usize) -> usize {
+    (ALL_CALLS / ranks.max(1)).clamp(LEAST, WINDOW)
+}
+
 impl Trouble {
     pub(crate) fn new(start: i64, nranks: i64) -> Self {
-        let ranks = usize::try_from(nranks).unwrap_or(1).max(1);
         Self {
-            window: (ALL_CALLS / ranks).clamp(LEAST, WINDOW),
+            window: window(usize::try_from(nranks).unwrap_or(1)),
             lasting: false,
             start,
             sequences: Vec::new(),

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::analyzer::signature::Relation;
+use crate::analyzer::signature::{Called, Relation};
 use crate::finding::{
     AmbiguousP2p, CollectiveMissingEnter, Confidence, DatatypeContract, DelayedCollectiveEnter,
-    Details, Finding, HangType, Heartbeats, MismatchType, MissingRankStatus, P2pCallMismatch,
-    P2pMissingCounterpart, P2pSide, SignatureMismatch,
+    Details, Explained, Finding, HangType, Heartbeats, MismatchType, MissingRankStatus,
+    P2pCallMismatch, P2pMissingCounterpart, P2pSide, SequenceDivergence, SignatureMismatch,
 };
 use crate::fr::calls::{Calls, Made};
+use crate::fr::divergence::Diverged;
 use crate::fr::judged::Judged;
 use crate::fr::p2p::{self, Burst, Lone, Numbered, PairMismatch, Pairs, Undecided};
 use crate::fr::replay::{self, Cause, Symptom};
@@ -98,6 +99,9 @@ impl Analysis<'_> {
         self.group_notes(view, rounds, pairs);
         for mismatch in &rounds.mismatches {
             self.mismatch(view, mismatch);
+        }
+        for diverged in &rounds.diverged {
+            self.diverged(view, diverged);
         }
         if let Some(missing) = &rounds.missing
             && !explained.contains(&Symptom::Missing(place))
@@ -201,6 +205,37 @@ impl Analysis<'_> {
                 self.add(view, mismatch.seq, kind, details, sites, &[]);
             }
         }
+    }
+
+    fn diverged(&mut self, view: &GroupView<'_>, diverged: &Diverged) {
+        let Diverged { seq, divergence, missing, .. } = diverged;
+        let describe = |called: &Called| self.calls.describe(called);
+        let rank = |place: usize| view.timelines.get(place).map_or(-1, |one| one.comm_rank);
+        let symptom = |seq: i64, kind: HangType| Explained {
+            comm_seq: seq,
+            comm_uid_hash: view.group.name.to_string(),
+            hang_type: kind.as_str(),
+        };
+        let differing =
+            diverged.listed.iter().map(|seq| symptom(*seq, HangType::CollectiveSignatureMismatch));
+        let open = missing.iter().map(|open| symptom(open.seq, HangType::CollectiveMissingEnter));
+        let mut explained_findings: Vec<Explained> = differing.chain(open).collect();
+        explained_findings.sort();
+        let several = divergence.explanations.len() > 1;
+        let details = Details::SequenceDivergence(SequenceDivergence {
+            confidence: if several { Confidence::Unknown } else { Confidence::Suspected },
+            expected_nranks: size(view),
+            explained_findings,
+            explained_rounds: diverged.rounds.saturating_add(diverged.open),
+            explanations: divergence
+                .explanations
+                .iter()
+                .map(|one| one.worded(describe, rank))
+                .collect(),
+            last_agreed_call: divergence.agreed.1.as_ref().map(describe),
+            last_agreed_seq: divergence.agreed.0,
+        });
+        self.add(view, *seq, HangType::SequenceDivergence, details, &diverged.sites, &[]);
     }
 
     fn missing(&mut self, view: &GroupView<'_>, missing: &Missing) {

@@ -18,6 +18,7 @@
 
 mod analyze;
 mod calls;
+mod divergence;
 mod dump;
 mod error;
 mod intern;

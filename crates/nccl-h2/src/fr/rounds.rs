@@ -1,8 +1,10 @@
 //! The collectives of one process group, round by round.
 
+use crate::analyzer::comm::AgreedRun;
 use crate::analyzer::signature::Relation;
 use crate::finding::MismatchType;
 use crate::fr::calls::{Calls, Made, Verdict};
+use crate::fr::divergence::{self, Diverged};
 use crate::fr::op::Op;
 use crate::fr::record::{Group, Shape, State};
 use crate::fr::set::{Coverage, DumpSet};
@@ -13,6 +15,12 @@ pub(crate) const MAX_MISMATCHES: usize = 64;
 
 /// Late ranks of one group that are kept, one set of ranks a time.
 const MAX_DELAYS: usize = 64;
+
+/// Rounds between two that differ, from which on the second is another matter: as in traces.
+const APART: i64 = 8;
+
+/// Differences of one group for which an explanation is looked for.
+const MAX_TRIES: usize = 16;
 
 /// A process group with what its ranks did.
 #[derive(Debug)]
@@ -112,9 +120,14 @@ pub(crate) struct Rounds {
     pub(crate) compared: i64,
     pub(crate) mismatches: Vec<Mismatch>,
     pub(crate) more_mismatches: i64,
+    pub(crate) diverged: Vec<Diverged>,
+    /// The first round that is open, unless what differs before explains it.
     pub(crate) missing: Option<Missing>,
     pub(crate) delays: Vec<Delay>,
     pub(crate) open: Option<Open>,
+    agreed: Option<AgreedRun>,
+    last_differing: Option<i64>,
+    tries: usize,
 }
 
 /// The calls of one round.
@@ -140,19 +153,22 @@ pub(crate) fn judge(
         rounds.compared = rounds.compared.saturating_add(1);
         let verdict = compare(&round, calls, shapes);
         let equal = verdict.as_ref().is_none_or(|found| found.0.relation == Relation::Equal);
-        rounds.note_missing(&round, calls, equal);
-        if equal {
-            rounds.note_open(&round);
+        let open = rounds.note_missing(&round, calls, equal);
+        let mut explained = false;
+        match verdict {
+            Some((verdict, place)) if !equal => {
+                explained = rounds.explain(&round, &verdict, view, calls);
+                if !explained {
+                    rounds.note_mismatch(&round, verdict, place);
+                }
+            }
+            _ => rounds.note_agreement(&round, open, calls),
         }
-        if round.all {
+        if round.all && !explained {
             rounds.note_delay(&round, delay_ns);
         }
-        if let Some((verdict, place)) = verdict
-            && !equal
-        {
-            rounds.note_mismatch(&round, verdict, place);
-        }
     }
+    rounds.blame();
     rounds
 }
 
@@ -274,24 +290,24 @@ impl Round<'_> {
 
 impl Rounds {
     /// A call that waits for all and is over proves that all have entered: then the dump of a rank
-    /// without it is older than the others.
-    fn note_missing(&mut self, round: &Round<'_>, calls: &Calls, equal: bool) {
+    /// without it is older than the others. Says whether the round is open.
+    fn note_missing(&mut self, round: &Round<'_>, calls: &Calls, equal: bool) -> bool {
         if round.behind.is_empty() && round.overwritten.is_empty() {
-            return;
+            return false;
         }
         let waits_for_all = |made: Made| calls.op(made.shape).is_some_and(Op::waits_for_all);
         let waits = round.made(0).all(waits_for_all);
         if equal && waits && round.is_completed().any(|(_, completed)| completed) {
-            return;
+            return false;
         }
         // A round that may be complete, for all that is known, is no finding.
         let over = round.is_completed().all(|(_, completed)| completed);
         if round.behind.is_empty() && over {
-            return;
+            return false;
         }
         if let Some(missing) = &mut self.missing {
             missing.later_rounds = missing.later_rounds.saturating_add(1);
-            return;
+            return true;
         }
         self.missing = Some(Missing {
             seq: round.seq,
@@ -301,6 +317,74 @@ impl Rounds {
             first_created_ns: round.created().map(|(_, created)| created).min().unwrap_or(-1),
             later_rounds: 0,
         });
+        true
+    }
+
+    /// Whether what explains earlier rounds explains a round that differs, or something is found
+    /// that does.
+    fn explain(
+        &mut self,
+        round: &Round<'_>,
+        verdict: &Verdict,
+        view: &GroupView<'_>,
+        calls: &Calls,
+    ) -> bool {
+        let seq = round.seq;
+        let near = self.last_differing.is_some_and(|last| seq.saturating_sub(last) <= APART);
+        let differs = matches!(verdict.relation, Relation::Differ { .. });
+        if differs {
+            self.last_differing = Some(seq);
+        }
+        if let Some(known) = self.diverged.last_mut()
+            && (near || known.divergence.lasting)
+        {
+            return known.explains(seq, verdict);
+        }
+        if !differs || near || self.tries >= MAX_TRIES {
+            return false;
+        }
+        self.tries = self.tries.saturating_add(1);
+        let Some(mut found) = divergence::find(view, calls, seq, self.agreed) else { return false };
+        let explained = found.explains(seq, verdict);
+        self.diverged.push(found);
+        explained
+    }
+
+    /// A round in which nothing differs.
+    fn note_agreement(&mut self, round: &Round<'_>, open: bool, calls: &Calls) {
+        let apart = match self.diverged.last_mut() {
+            Some(last) if !last.recovered => {
+                let over = round.is_completed().all(|(_, completed)| completed);
+                last.recovered = over && !last.divergence.lasting && round.seq > last.seq;
+                last.open = last.open.saturating_add(i64::from(open));
+                true
+            }
+            _ => false,
+        };
+        if apart {
+            return;
+        }
+        self.note_open(round);
+        let first = round.entered.first();
+        let called = first.and_then(|(timeline, made)| divergence::called(timeline, made, calls));
+        let Some(called) = called.filter(|_| round.behind.is_empty()) else { return };
+        match &mut self.agreed {
+            Some(run) if run.called == called && run.last.checked_add(1) == Some(round.seq) => {
+                run.last = round.seq;
+            }
+            agreed => *agreed = Some(AgreedRun { called, first: round.seq, last: round.seq }),
+        }
+    }
+
+    /// What stands still behind calls that go apart has its cause there.
+    fn blame(&mut self) {
+        self.diverged.retain(|diverged| diverged.rounds > 0);
+        if let Some(last) = self.diverged.last_mut()
+            && !last.recovered
+            && self.missing.as_ref().is_some_and(|missing| missing.seq >= last.seq)
+        {
+            last.missing = self.missing.take();
+        }
     }
 
     fn note_open(&mut self, round: &Round<'_>) {

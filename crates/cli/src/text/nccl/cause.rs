@@ -33,6 +33,9 @@ pub fn divergence(finding: &Finding, details: &SequenceDivergence) -> Told {
         Some(agreed) => {
             format!("all ranks agree up to call {}: {}", details.last_agreed_seq, call(agreed))
         }
+        None if details.explanations.iter().any(|one| one.position[0] < 0) => {
+            "what they called before is not recorded any more".to_owned()
+        }
         None => "the ranks never agree".to_owned(),
     });
     facts.push(format!("{} rounds are explained by it", details.explained_rounds));
@@ -49,6 +52,11 @@ fn explained(one: &Divergence) -> String {
     let what = one.call.as_ref().map_or("a call".to_owned(), call);
     let other = one.other_call.as_ref().map_or("a call".to_owned(), call);
     let times = if one.calls > 1 { format!("{} calls from ", one.calls) } else { String::new() };
+    // Which call it was is not known.
+    let (what, times) = match (&one.call, one.calls) {
+        (None, 2..) => (format!("{} calls", one.calls), String::new()),
+        _ => (what, times),
+    };
     match one.kind {
         DivergenceKind::Skipped => {
             format!("{who} left out {times}{what}, {}", at(one.others_position))
@@ -66,7 +74,9 @@ fn explained(one: &Divergence) -> String {
 }
 
 fn at([first, last]: [i64; 2]) -> String {
-    if first == last {
+    if first < 0 {
+        format!("before call {last} or as that call")
+    } else if first == last {
         format!("as call {first}")
     } else {
         format!("among calls {first} to {last}")

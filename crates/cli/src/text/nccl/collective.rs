@@ -60,7 +60,11 @@ fn grouped<T: PartialEq>(calls: &[(i64, T)], show: impl Fn(&T) -> String) -> Vec
 
 /// A call with its parameters.
 pub fn call(call: &Signature) -> String {
-    let mut text = format!("{} of {} x {}", call.api, call.count, datatype(call.datatype));
+    let mut text = match (call.count, call.datatype) {
+        (..0, _) => call.api.clone(),
+        (count, ..0) => format!("{} of {count} elements", call.api),
+        (count, number) => format!("{} of {count} x {}", call.api, datatype(number)),
+    };
     if call.op >= 0 {
         text.push_str(&format!(", {}", reduction(call.op)));
     }

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use super::super::comm::CommId;
-use super::super::divergence::{Explanation, Sequence, explain};
+use super::super::divergence::{Sequence, agree_without, explain};
 use super::super::round::RoundId;
 use super::super::signature::{Called, Relation};
-use super::super::trouble::{Differing, Trouble, worst_relation};
+use super::super::trouble::{Differing, Trouble};
 use super::super::{Analyzer, Ready};
 use crate::finding::{
-    Confidence, Details, Divergence, Explained, HangType, MismatchType, SequenceDivergence,
-    SignatureMismatch,
+    Confidence, Details, Explained, HangType, MismatchType, SequenceDivergence, SignatureMismatch,
 };
 
 /// Communicators with a round that differs, and the number of the first: whatever stands still
@@ -108,8 +107,9 @@ impl Analyzer {
         let sequences: Vec<Sequence> =
             (0..trouble.sequences.len()).map(|rank| trouble.sequence(rank)).collect();
         let Some(divergence) = explain(&sequences, trouble.start, comm.agreed) else { return };
+        let ranks: Vec<i64> = divergence.ranks.iter().map(|&rank| rank as i64).collect();
         let (explained, left): (Vec<Differing>, Vec<Differing>) =
-            rounds.drain(..).partition(|differing| is_explained(differing, &divergence.ranks));
+            rounds.drain(..).partition(|differing| agree_without(&differing.calls, &ranks));
         *rounds = left;
         let more = if divergence.lasting { std::mem::take(&mut trouble.more) } else { 0 };
         if let Some(first) = explained.first() {
@@ -135,24 +135,15 @@ impl Analyzer {
             expected_nranks: comm.nranks,
             explained_findings,
             explained_rounds: explained.len() as i64 + more,
-            explanations: divergence.explanations.iter().map(|one| self.worded(one)).collect(),
+            explanations: divergence
+                .explanations
+                .iter()
+                .map(|one| one.worded(|called| called.describe(&self.names), |rank| rank as i64))
+                .collect(),
             last_agreed_call: last_agreed_call.map(|called| called.describe(&self.names)),
             last_agreed_seq,
         });
         found.push(Self::about(id, trouble.start, HangType::SequenceDivergence, details));
-    }
-
-    fn worded(&self, one: &Explanation) -> Divergence {
-        let describe = |called: Option<Called>| called.map(|called| called.describe(&self.names));
-        Divergence {
-            call: describe(one.call),
-            calls: one.calls,
-            comm_ranks: one.ranks.iter().map(|&rank| rank as i64).collect(),
-            kind: one.kind,
-            other_call: describe(one.other_call),
-            others_position: one.others_position,
-            position: one.position,
-        }
     }
 
     fn mismatch(&self, id: CommId, nranks: i64, differing: &Differing) -> Ready {
@@ -176,17 +167,6 @@ impl Analyzer {
         let details = Details::SignatureMismatch(details);
         Self::about(id, differing.seq, HangType::CollectiveSignatureMismatch, details)
     }
-}
-
-/// Whether a round differs on nothing but the calls of ranks that are explained.
-fn is_explained(differing: &Differing, ranks: &[usize]) -> bool {
-    let others: Vec<Called> = differing
-        .calls
-        .iter()
-        .filter(|(rank, _)| usize::try_from(*rank).is_ok_and(|rank| !ranks.contains(&rank)))
-        .map(|(_, called)| *called)
-        .collect();
-    !matches!(worst_relation(&others), Relation::Differ { .. })
 }
 
 /// Rounds that agree after the last that differed, after which a communicator has recovered: from

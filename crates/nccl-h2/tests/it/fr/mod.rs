@@ -1,5 +1,6 @@
 //! Flight Recorder dumps: recorded ones, and ones that are written here for one rule each.
 
+mod diverged;
 mod form;
 mod made;
 mod recorded;
