@@ -70,7 +70,7 @@ pub fn compare(program: &Path) -> Result<(), String> {
     let tools = tools();
     let same = text.lines().next() == Some(tools.as_str());
     println!(
-        "Instructions (callgrind)\n\n| what | size | instructions | of them | kept | change |"
+        "Instructions (callgrind)\n\n| what | size | instructions | that is | kept | change |"
     );
     println!("|---|---|---|---|---|---|");
     let mut worse = Vec::new();
@@ -81,8 +81,8 @@ pub fn compare(program: &Path) -> Result<(), String> {
         let shown = kept_count(&text, kind, size).map_or("-".to_owned(), |kept| kept.to_string());
         let percent = change.map_or("-".to_owned(), |change| format!("{change:+.1} %"));
         println!(
-            "| {kind} | {size} | {count} | {} a {name} | {shown} | {percent} |",
-            count / parts
+            "| {kind} | {size} | {count} | {:.1} a {name} | {shown} | {percent} |",
+            count as f64 / parts as f64
         );
         if change.is_some_and(|change| change > TOLERANCE) {
             worse.push(format!("{kind} {size} {percent}"));
