@@ -8,7 +8,7 @@ use deepxtrace_ll::{LlDiagnoser, MeanRatioPolicy, MeanRatioRule};
 use deepxtrace_normal::Policy;
 use ndarray::Array2;
 
-use crate::timing::{show, side_by_side};
+use crate::timing::{one_pass, show, side_by_side};
 
 /// Prints the table, up to `largest` ranks.
 pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
@@ -20,7 +20,7 @@ pub fn table(largest: usize) -> Result<(), Box<dyn Error>> {
         let matrix = matrix(ranks);
         let policy = MeanRatioPolicy::default();
         let pass = |_| {
-            black_box(matrix.iter().fold(0_i64, |sum, &wait| sum.wrapping_add(wait)));
+            black_box(one_pass(black_box(&matrix).as_slice().unwrap_or_default()));
         };
         let mut mean = MeanRatioRule::new(policy)?;
         let rule = side_by_side(

@@ -8,7 +8,7 @@ use deepxtrace_normal::{Diagnoser, Policy};
 use deepxtrace_sim::{Workload, WorkloadConfig};
 
 use crate::machine::available_bytes;
-use crate::timing::{Pair, show, side_by_side};
+use crate::timing::{Pair, one_pass, show, side_by_side};
 
 /// The goal of a size, us, on one core.
 const GOALS_US: [(usize, Option<f64>); 5] = [
@@ -74,8 +74,8 @@ fn measure(ranks: usize) -> Result<Pair, Box<dyn Error>> {
             black_box(diagnoser.diagnose(&window));
         },
         |_| {
-            let sum = |s: &Snapshot| s.counters().iter().fold(0_i64, |a, &b| a.wrapping_add(b));
-            black_box(sum(&older).wrapping_add(sum(&newer)));
+            black_box(one_pass(black_box(&older).counters()));
+            black_box(one_pass(black_box(&newer).counters()));
         },
     );
     failed.map_or(Ok(pair), |error| Err(error.into()))
