@@ -12,7 +12,7 @@ use std::time::Instant;
 use deepxtrace_nccl_h2::fr::{DumpSet, Limits, Options};
 use serde::Deserialize;
 
-use crate::machine::{Scratch, peak_kib};
+use crate::machine::{Scratch, Spent, cpu_seconds, peak_kib};
 use write::{Json, Pickle, write_dump};
 
 /// Threads of both sides: as many as the library takes here.
@@ -29,8 +29,10 @@ pub fn table(part: usize) -> Result<(), Box<dyn Error>> {
         "floor of JSON: serde_json over the same bytes; of pickles: reading the files and one"
     );
     println!("pass over their bytes; each on as many threads\n");
-    println!("| form | entries | MB | analyze | us an entry | floor | x floor | peak memory |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "| form | entries | MB | analyze | floor | x floor | CPU, us an entry | x floor | peak memory |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     row("pickle", entries, write_dump::<Pickle<File>, File>, pass_over)?;
     row("JSON", entries, write_dump::<Json<File>, File>, parse)?;
     println!();
@@ -48,36 +50,42 @@ fn row(form: &str, entries: usize, write: Writes, floor_of: Floor) -> Result<(),
         write(File::create(&path)?, rank, RANKS, entries)?;
         bytes += fs::metadata(&path)?.len();
     }
-    let (mut work, mut floor, mut memory) = (f64::MAX, f64::MAX, 0);
+    let (mut work, mut floor, mut memory) = (Spent::NONE, Spent::NONE, 0);
     for _ in 0..TURNS {
-        floor = floor.min(over_files(&folder.0, floor_of)?);
-        let (seconds, peak_kib) = child(&folder.0)?;
-        work = work.min(seconds);
+        let before = cpu_seconds();
+        let seconds = over_files(&folder.0, floor_of)?;
+        floor = floor.least(Spent { seconds, cpu: cpu_seconds() - before });
+        let (spent, peak_kib) = child(&folder.0)?;
+        work = work.least(spent);
         memory = memory.max(peak_kib);
     }
     let all = RANKS * entries;
     println!(
-        "| {form} | {all} | {:.0} | {work:.2} s | {:.2} | {floor:.2} s | {:.2} | {:.0} MB |",
+        "| {form} | {all} | {:.0} | {:.2} s | {:.2} s | {:.2} | {:.2} | {:.2} | {:.0} MB |",
         bytes as f64 / 1e6,
-        work * 1e6 / all as f64,
-        work / floor,
+        work.seconds,
+        floor.seconds,
+        work.seconds / floor.seconds,
+        work.cpu * 1e6 / all as f64,
+        work.cpu / floor.cpu,
         memory as f64 * 1024.0 / 1e6,
     );
     Ok(())
 }
 
-/// Seconds and peak memory, KiB, of one analysis in a process of its own.
-fn child(folder: &Path) -> Result<(f64, u64), Box<dyn Error>> {
+/// Time and peak memory, KiB, of one analysis in a process of its own.
+fn child(folder: &Path) -> Result<(Spent, u64), Box<dyn Error>> {
     let output = Command::new(std::env::current_exe()?).arg("dumps-once").arg(folder).output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned().into());
     }
     let text = String::from_utf8(output.stdout)?;
-    let (seconds, peak) = text.trim().split_once(' ').ok_or("the child said nothing")?;
-    Ok((seconds.parse()?, peak.parse()?))
+    let mut words = text.split_whitespace();
+    let mut word = || words.next().ok_or_else(|| format!("the child said {text:?}"));
+    Ok((Spent { seconds: word()?.parse()?, cpu: word()?.parse()? }, word()?.parse()?))
 }
 
-/// Judges the dumps of a folder once; prints seconds and peak memory in KiB.
+/// Judges the dumps of a folder once; prints seconds, those of the processors, and peak memory in KiB.
 pub fn once(folder: &str) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     let set = DumpSet::read(&[folder.into()])?;
@@ -86,7 +94,7 @@ pub fn once(folder: &str) -> Result<(), Box<dyn Error>> {
     if found > 0 || !set.problems().is_empty() {
         return Err(format!("healthy dumps gave {found} findings").into());
     }
-    println!("{seconds} {}", peak_kib());
+    println!("{seconds} {} {}", cpu_seconds(), peak_kib());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use deepxtrace_nccl_h2::{Analyzer, Config, Event, Moment, RunFolder, TraceReader};
 use deepxtrace_sim::nccl::{Call, Job, Step, write_folder};
 
-use crate::machine::{Scratch, peak_kib};
+use crate::machine::{Scratch, Spent, cpu_seconds, peak_kib};
 
 /// Threads of both sides.
 const THREADS: usize = 2;
@@ -51,8 +51,10 @@ pub fn table(part: usize) -> Result<(), Box<dyn Error>> {
 }
 
 fn header() {
-    println!("| trace | lines | MB | analyze | ns a line | floor | x floor | peak memory |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "| trace | lines | MB | analyze | floor | x floor | CPU, ns a line | x floor | peak memory |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
 }
 
 fn row(name: &str, job: &Job) -> Result<(), Box<dyn Error>> {
@@ -63,20 +65,26 @@ fn row(name: &str, job: &Job) -> Result<(), Box<dyn Error>> {
 
 fn measure(name: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let bytes: u64 = files(folder)?.iter().map(|path| length(path)).sum();
-    let (mut work, mut floor) = (f64::MAX, f64::MAX);
+    let mut work = Spent::NONE;
+    let mut floor = Spent::NONE;
     let (mut lines, mut memory) = (0, 0);
     for _ in 0..TURNS {
-        floor = floor.min(plain::plain(folder)?);
+        let before = cpu_seconds();
+        let seconds = plain::plain(folder)?;
+        floor = floor.least(Spent { seconds, cpu: cpu_seconds() - before });
         let once = child(folder)?;
-        work = work.min(once.seconds);
+        work = work.least(once.spent);
         lines = once.lines;
         memory = memory.max(once.peak_kib);
     }
     println!(
-        "| {name} | {lines} | {:.0} | {work:.2} s | {:.0} | {floor:.2} s | {:.2} | {:.1} MB |",
+        "| {name} | {lines} | {:.0} | {:.2} s | {:.2} s | {:.2} | {:.0} | {:.2} | {:.1} MB |",
         bytes as f64 / 1e6,
-        work * 1e9 / lines as f64,
-        work / floor,
+        work.seconds,
+        floor.seconds,
+        work.seconds / floor.seconds,
+        work.cpu * 1e9 / lines as f64,
+        work.cpu / floor.cpu,
         memory as f64 * 1024.0 / 1e6,
     );
     Ok(())
@@ -144,17 +152,16 @@ fn many_comms(ranks: usize, comms: usize, size: usize) -> Job {
 
 /// Sends and receives without index, 32,000 lines and twice as many.
 fn linear(part: usize) -> Result<(), Box<dyn Error>> {
-    println!("| sends and receives without index | analyze |\n|---|---|");
+    println!("| sends and receives without index | analyze | CPU |\n|---|---|---|");
     for rounds in [4_000, 8_000] {
         let folder = Scratch::new("pairs")?;
         write_folder(&Job::ring(2, rounds * part / 100).with_index(false), &folder.0)?;
-        let mut best = f64::MAX;
-        let mut lines = 0;
+        let (mut best, mut lines) = (Spent::NONE, 0);
         for _ in 0..TURNS {
             let once = child(&folder.0)?;
-            (best, lines) = (best.min(once.seconds), once.lines);
+            (best, lines) = (best.least(once.spent), once.lines);
         }
-        println!("| {lines} lines | {:.1} ms |", best * 1e3);
+        println!("| {lines} lines | {:.1} ms | {:.0} ms |", best.seconds * 1e3, best.cpu * 1e3);
     }
     println!();
     Ok(())
@@ -162,7 +169,7 @@ fn linear(part: usize) -> Result<(), Box<dyn Error>> {
 
 /// What one analysis in a process of its own took.
 struct Once {
-    seconds: f64,
+    spent: Spent,
     lines: u64,
     peak_kib: u64,
 }
@@ -175,15 +182,16 @@ fn child(folder: &Path) -> Result<Once, Box<dyn Error>> {
     }
     let mut words = text.split_whitespace();
     let mut word = || words.next().ok_or_else(|| format!("the child said {text:?}"));
-    Ok(Once { seconds: word()?.parse()?, lines: word()?.parse()?, peak_kib: word()?.parse()? })
+    let spent = Spent { seconds: word()?.parse()?, cpu: word()?.parse()? };
+    Ok(Once { spent, lines: word()?.parse()?, peak_kib: word()?.parse()? })
 }
 
-/// Analyzes a folder once and prints seconds, lines and peak memory in KiB.
+/// Analyzes a folder once and prints seconds, those of the processors, lines and peak memory in KiB.
 pub fn once(folder: &str) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     let lines = analyze(Path::new(folder), THREADS)?;
     let seconds = begin.elapsed().as_secs_f64();
-    println!("{seconds} {lines} {}", peak_kib());
+    println!("{seconds} {} {lines} {}", cpu_seconds(), peak_kib());
     Ok(())
 }
 
