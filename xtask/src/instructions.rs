@@ -30,8 +30,9 @@ const COUNTED: [(&str, u64, Unit); 13] = [
 /// One run repeats this often more than the other: the difference leaves out how a run begins.
 const MORE: u64 = 4;
 
-/// Percent by which a count may differ: tables of hashes begin elsewhere in every run.
-const TOLERANCE: f64 = 5.0;
+/// Percent by which a count may differ: tables of hashes begin elsewhere in every run (2 %), and what
+/// the compiler inlines depends on code that is not counted (5 % seen in the parser).
+const TOLERANCE: f64 = 10.0;
 
 #[derive(Clone, Copy)]
 enum Unit {
