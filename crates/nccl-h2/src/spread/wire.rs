@@ -460,3 +460,118 @@ impl Decoder {
         Ok(made)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn turn(time: i64, file: u32, block: u64, event: u32) -> Turn {
+        Turn { time, file, block, event }
+    }
+
+    /// All that stands in what an encoder gives, as written text.
+    fn read(decoder: &mut Decoder, bytes: Vec<u8>) -> Vec<(Turn, How, Event<'static>, i64)> {
+        decoder.fill(bytes).unwrap();
+        let mut all = Vec::new();
+        while let Some(received) = decoder.event("r").unwrap() {
+            let text: &'static str = serde_json::to_string(&received.event).unwrap().leak();
+            let event = Event::parse(text).unwrap();
+            all.push((received.turn, received.how, event, received.receipt));
+            decoder.advance().unwrap();
+        }
+        all
+    }
+
+    const LINES: [&str; 4] = [
+        r#"{"schema_version":1,"event":"nccl_call","run_id":"r","timestamp_unix_ns":1800000000000000007,"timestamp_mono_ns":-1,"hostname":"","rank":3,"local_rank":-1,"world_size":8,"pid":11,"api":"ncclSend","phase":"enter","comm_uid_hash":"ab","comm_rank":3,"comm_nranks":8,"comm_seq":9223372036854775807,"call_seq":5,"count":6,"datatype":7,"op":-1,"root":-1,"peer":4,"stream":-1,"group_id":2,"group_op_index":1,"p2p_op_index":9,"p2p_op_index_scope":"peer_direction","result":-1,"result_name":"","captured":true}"#,
+        r#"{"schema_version":1,"event":"heartbeat","run_id":"r","timestamp_unix_ns":-1,"hostname":"","rank":3,"world_size":8,"pid":11,"phase":"train","checkpoint_active":true,"last_nccl_api":"ncclSend","last_nccl_phase":"enter","last_nccl_seq":5,"last_progress_mono_ns":77,"dropped_events":1,"discarded_events":2}"#,
+        r#"{"schema_version":1,"event":"comm_init","run_id":"r","timestamp_unix_ns":3,"hostname":"a host","rank":-1,"world_size":-1,"pid":12,"api":"ncclCommShrink","phase":"exit","comm_uid_hash":"cd","comm_rank":0,"comm_nranks":2,"result":5,"result_name":"no","parent_hash":"ab","parent_ordinal":1,"excluded":"1,2"}"#,
+        r#"{"schema_version":1,"event":"probe_status","run_id":"r","timestamp_unix_ns":4,"hostname":"","rank":0,"world_size":8,"pid":13,"dropped_events":4,"discarded_events":-1}"#,
+    ];
+
+    #[test]
+    fn what_is_used_of_an_event_arrives() {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let how = How::Place { place: Place::Member, fresh: true, complete: false };
+        for (at, line) in LINES.iter().enumerate() {
+            let event = Event::parse(line).unwrap();
+            let how = if at % 2 == 0 { How::Follow } else { how };
+            encoder.push(turn(5, 1, 0, 10 * at as u32), how, &event, at as i64).unwrap();
+        }
+        let received = read(&mut decoder, encoder.take(None));
+        assert_eq!(received.len(), LINES.len());
+        for (at, (turn_of, how_of, event, receipt)) in received.into_iter().enumerate() {
+            assert_eq!(turn_of, turn(5, 1, 0, 10 * at as u32));
+            assert_eq!((how_of == How::Follow, receipt), (at % 2 == 0, at as i64));
+            assert_eq!(event, Event::parse(LINES[at]).unwrap());
+        }
+        assert_eq!(encoder.len(), 0);
+    }
+
+    #[test]
+    fn what_comes_before_a_turn_is_taken_and_the_rest_later() {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let event = Event::parse(LINES[0]).unwrap();
+        let turns = [turn(1, 0, 0, 0), turn(1, 0, 0, 4), turn(1, 0, 1, 0), turn(2, 3, 0, 1)];
+        for turn in turns {
+            encoder.push(turn, How::Follow, &event, 0).unwrap();
+        }
+        let mut taken = Vec::new();
+        for before in [turn(1, 0, 0, 0), turn(1, 0, 1, 0), turn(2, 3, 0, 0)].map(Some) {
+            let received = read(&mut decoder, encoder.take(before));
+            taken.push(received.into_iter().map(|(turn, ..)| turn).collect::<Vec<_>>());
+        }
+        let rest = read(&mut decoder, encoder.take(None));
+        taken.push(rest.into_iter().map(|(turn, ..)| turn).collect());
+        assert_eq!(taken, [&turns[..0], &turns[..2], &turns[2..3], &turns[3..]]);
+    }
+
+    #[test]
+    fn more_texts_than_are_kept_arrive_as_well() {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let count = MOST as u32 + 100;
+        for number in 0..count {
+            let call = NcclCall { comm_uid_hash: number.to_string().into(), ..NcclCall::new("f") };
+            let header = Header { rank: 1, ..Header::default() };
+            let event = Event { header, kind: EventKind::NcclCall(call) };
+            encoder.push(turn(1, 0, 0, number), How::Follow, &event, 0).unwrap();
+        }
+        let received = read(&mut decoder, encoder.take(None));
+        for (number, (.., event, _)) in received.iter().enumerate() {
+            let EventKind::NcclCall(call) = &event.kind else { panic!("{event:?}") };
+            assert_eq!((&*call.comm_uid_hash, &*call.api), (&*number.to_string(), "f"));
+        }
+        assert_eq!(received.len(), count as usize);
+        assert!(decoder.texts.len() < 1000, "the others are forgotten");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn no_bytes_are_too_bad(
+            change in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut encoder = Encoder::default();
+            for (at, line) in LINES.iter().enumerate() {
+                let event = Event::parse(line).unwrap();
+                encoder.push(turn(5, 1, 0, at as u32), How::Follow, &event, 0).unwrap();
+            }
+            let mut bytes = encoder.take(None);
+            for (at, value) in change {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            bytes.truncate(cut.index(bytes.len() + 1));
+            let mut decoder = Decoder::default();
+            let mut well = decoder.fill(bytes).is_ok();
+            // Each event takes some bytes: it ends.
+            while well && decoder.turn().is_some() {
+                well = decoder.event("r").is_ok() && decoder.advance().is_ok();
+            }
+        }
+    }
+}
