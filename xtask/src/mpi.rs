@@ -28,8 +28,9 @@ pub fn mpi() -> Result<(), String> {
         .envs(LENIENT))?;
     run(cargo(&["test", "--package", "deepxtrace", "--features", "mpi", "--test", "mpi"])
         .envs(LENIENT))?;
-    let command = ["test", "--package", "deepxtrace-cli", "--features", "mpi", "--test", "it"];
-    run(cargo(&command).arg("nccl_mpi").envs(LENIENT))?;
+    let command = ["test", "--package", "deepxtrace-cli", "--features", "mpi"];
+    run(cargo(&command).args(["--bin", "deepxtrace"]))?;
+    run(cargo(&command).args(["--test", "it", "nccl_mpi"]).envs(LENIENT))?;
     let example = ["build", "--package", "deepxtrace", "--features", "mpi", "--example", "mpi_ep"];
     run(&mut cargo(&example))?;
     run(Command::new("mpirun").args(["-n", "8"]).arg(examples().join("mpi_ep")).envs(LENIENT))

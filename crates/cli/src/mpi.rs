@@ -1,5 +1,6 @@
 //! The processes of `mpirun` as the places of one analysis.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -99,15 +100,23 @@ impl Mpi {
         Ok(told.map(serde_json::from_value).transpose()?.map(Ok))
     }
 
-    /// Whether this is the first process of its machine.
+    /// Of some folders, those that no process before this one has named on the same machine.
     ///
     /// # Errors
     ///
     /// As [`Mpi::share`].
-    pub fn is_first_of_host(&mut self) -> anyhow::Result<bool> {
+    pub fn first_to_name(&mut self, folders: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         let host = mpi::environment::processor_name().unwrap_or_default();
-        let hosts = self.share(&host)?;
-        Ok(hosts.iter().position(|other| *other == host) == Some(self.rank))
+        let names = folders.iter().map(|folder| folder.to_string_lossy().into_owned());
+        let mine: (String, Vec<String>) = (host, names.collect());
+        let all = self.share(&mine)?;
+        let (host, names) = &mine;
+        let known = |name: &String| {
+            let mut before = all.iter().take(self.rank);
+            before.any(|(other, names)| other == host && names.contains(name))
+        };
+        let new = folders.iter().zip(names).filter(|(_, name)| !known(name));
+        Ok(new.map(|(folder, _)| folder.clone()).collect())
     }
 
     /// Ends the whole job: this process cannot go on, and the others would wait for it.

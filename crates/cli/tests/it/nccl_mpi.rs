@@ -262,14 +262,23 @@ struct Watched {
 }
 
 impl Watched {
-    /// Rank 2 of four dies before a collective.
+    /// Each machine by a process of its own.
     fn new(more: &[&str]) -> Self {
+        Self::of(|nodes| vec![nodes.node(0), nodes.node(1)], more)
+    }
+
+    /// Rank 2 of four dies before a collective. Each process has a folder.
+    fn of(folders: impl Fn(&Nodes) -> Vec<PathBuf>, more: &[&str]) -> Self {
         let mut job = Job::collectives(4, 20);
         job.plant(&Fault::Dead { rank: 2, call: 7 }).unwrap();
         let nodes = Nodes::of(&job, 2);
         let settings = ["--json", "--scan-interval-s", "0.2", "--collective-timeout-s", "1"];
-        let settings: Vec<&str> = settings.iter().chain(more).copied().collect();
-        let mut job = mpirun_of("watch", &nodes.each(&settings))
+        let settings: Vec<OsString> = settings.iter().chain(more).map(OsString::from).collect();
+        let each: Vec<Vec<OsString>> = folders(&nodes)
+            .into_iter()
+            .map(|folder| std::iter::once(folder.into()).chain(settings.iter().cloned()).collect())
+            .collect();
+        let mut job = mpirun_of("watch", &each)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -316,6 +325,17 @@ fn a_live_job_on_two_machines_is_watched_until_it_has_ended_on_both() {
     assert_eq!(kept(&nodes.node(0)), [found], "it is kept where the first process is");
     assert!(!nodes.node(0).join("analyzer.pid").exists());
     assert!(!nodes.node(1).join("findings.jsonl").exists());
+}
+
+#[test]
+fn watchers_that_see_the_same_folder_find_it_once() {
+    let watched = Watched::of(|nodes| vec![nodes.all(); 3], &[]);
+    let found = watched.next();
+    assert_eq!(found["details"]["missing_comm_ranks"], serde_json::json!([2]));
+    fs::write(watched.nodes.all().join("training.exit_code"), "0\n").unwrap();
+    let (nodes, code, rest, err) = watched.end();
+    assert_eq!((code, rest, &*err), (Some(0), vec![], ""));
+    assert_eq!(kept(&nodes.all()), [found]);
 }
 
 #[test]

@@ -64,15 +64,11 @@ pub fn read(mpi: &mut Mpi, wanted: Wanted) -> anyhow::Result<Joint> {
     let Wanted { folders, heartbeats, run_id, config } = wanted;
     let run_id = run_id.as_deref();
     // The rings are taken up by one process, before anybody looks for files.
-    let first = mpi.is_first_of_host()?;
-    if first {
-        folders.iter().for_each(|folder| left::take_up(folder));
-    }
+    mpi.first_to_name(&folders)?.iter().for_each(|folder| left::take_up(folder));
     mpi.share(&())?;
     let (mut found, runs) = find(&folders, run_id);
-    if first {
-        runs.iter().for_each(|run| left::take_up(&run.path));
-    }
+    let paths: Vec<PathBuf> = runs.iter().map(|run| run.path.clone()).collect();
+    mpi.first_to_name(&paths)?.iter().for_each(|path| left::take_up(path));
     mpi.share(&())?;
     let mut files = Files::default();
     for run in &runs {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use deepxtrace_nccl_h2::spread::{Options, Scanned, Watch};
+use deepxtrace_nccl_h2::spread::{Exchange as _, Options, Scanned, Watch};
 use deepxtrace_nccl_h2::{Config, Finding, Moment, ReadError, RunFolder, TraceTail};
 use serde::{Deserialize, Serialize};
 
@@ -44,15 +44,27 @@ struct Beat {
     /// Nanoseconds on the process's own clocks; those of the root count.
     monotonic_ns: i64,
     unix_ns: i64,
-    /// Runs of which there are files here.
+    /// Runs of which there are files here that nobody reads yet.
     runs: BTreeSet<String>,
-    /// The folder of the run is here.
-    has_run: bool,
+    /// The names of these files, where they are of one run.
+    files: BTreeSet<String>,
+    /// This process reads files of the run.
+    reads: bool,
     /// It tells that the job has ended, and that it has failed.
     ended: bool,
     failed: bool,
     /// A signal came.
     stop: bool,
+}
+
+/// Where the files are that this process can read.
+enum Place {
+    /// None are there yet.
+    Sought,
+    /// Another process reads them.
+    Elsewhere,
+    /// It reads them.
+    Here(Box<Here>),
 }
 
 /// The part of the run that is here.
@@ -90,42 +102,45 @@ pub fn watch(
     let interval = seconds(wanting.config.scan_interval_s);
     let grace = seconds(wanting.config.failure_grace_period_s);
     let began = Instant::now();
-    let first_of_host = mpi.is_first_of_host()?;
-    let mut here: Option<Here> = None;
+    let mut here = Place::Sought;
     let mut run_id = wanting.run_id.clone();
-    let mut place: Option<Watch> = None;
+    let mut watch: Option<Watch> = None;
+    let mut taken = BTreeSet::new();
     let mut sink = Sink::default();
     let mut told = false;
     loop {
-        let beat = beat(&wanting, run_id.as_deref(), here.as_mut(), &wanted, began)?;
+        let (beat, run) = beat(&wanting, run_id.as_deref(), &mut here, &wanted, began)?;
         let beats = mpi.share(&beat)?;
         let runs: BTreeSet<&String> = beats.iter().flat_map(|beat| &beat.runs).collect();
         match runs.first() {
-            Some(_) if runs.len() > 1 && place.is_none() => {
+            Some(_) if runs.len() > 1 && watch.is_none() => {
                 let runs: Vec<&str> = runs.iter().map(|run| run.as_str()).collect();
-                let why =
-                    format!("several runs, name one of them with --run-id: {}", runs.join(", "));
+                let runs = runs.join(", ");
+                let why = format!("several runs, name one of them with --run-id: {runs}");
                 return Ok(if mpi.is_root() { Err(anyhow::anyhow!(why)) } else { Ok(false) });
             }
-            Some(run) if place.is_none() => {
+            Some(run) if watch.is_none() => {
                 run_id = Some((*run).clone());
-                place = Some(Watch::new(run, wanting.config, Options::default(), mpi));
+                watch = Some(Watch::new(run, wanting.config, Options::default(), mpi));
             }
             _ => {}
         }
-        if here.is_none() {
-            here = Here::find(&wanting, run_id.as_deref(), grace)?;
+        if let (Some(reads), Some(run)) = (who_reads(&beats, &mut taken, mpi.rank()), run) {
+            here = match reads {
+                true => Place::Here(Box::new(Here::new(run, wanting.heartbeats.clone(), grace))),
+                false => Place::Elsewhere,
+            };
         }
         let last = beats.iter().any(|beat| beat.stop) || have_ended(&beats);
-        if let (Some(place), Some(run)) = (&mut place, &run_id) {
-            if let (true, Some(here)) = (first_of_host, &here) {
+        if let (Some(watch), Some(run)) = (&mut watch, &run_id) {
+            if let Some(here) = here.get() {
                 left::take_up(&here.path);
             }
             let Some(root) = beats.first() else { bail!("there is no process") };
             let now = Moment { monotonic_ns: root.monotonic_ns, unix_ns: root.unix_ns };
-            read(mpi, place, here.as_mut(), now, last)?;
-            if let Some(scanned) = place.scan(now, mpi)? {
-                sink.open(here.as_ref().map(|here| &*here.path), run)?;
+            read(mpi, watch, here.get(), now, last)?;
+            if let Some(scanned) = watch.scan(now, mpi)? {
+                sink.open(here.get().map(|here| &*here.path), run)?;
                 let new = sink.take(scanned, wanting.dot.as_deref())?;
                 print(&new, wanting.json, output)?;
             }
@@ -135,7 +150,7 @@ pub fn watch(
         if last {
             break;
         }
-        wanted.wait(interval, || here.as_mut().is_some_and(|here| here.ending.reached()));
+        wanted.wait(interval, || here.get().is_some_and(|here| here.ending.reached()));
     }
     if let Some(kept) = sink.kept {
         kept.close();
@@ -143,30 +158,57 @@ pub fn watch(
     Ok(Ok(sink.found))
 }
 
-/// What this process tells the others.
+/// What this process tells the others, and the run that it has found.
 fn beat(
     wanting: &Wanting,
     run_id: Option<&str>,
-    here: Option<&mut Here>,
+    here: &mut Place,
     wanted: &Wanted,
     began: Instant,
-) -> anyhow::Result<Beat> {
+) -> anyhow::Result<(Beat, Option<RunFolder>)> {
     let Moment { monotonic_ns, unix_ns } = moment(began);
     let mut beat = Beat { monotonic_ns, unix_ns, stop: wanted.stop(), ..Beat::default() };
+    let mut found = None;
     match here {
-        Some(here) => {
-            beat.has_run = true;
+        Place::Here(here) => {
+            beat.reads = true;
             beat.ended = here.ending.reached();
             beat.failed = here.ending.has_failed();
         }
-        None => beat.runs = runs(wanting, run_id)?.1,
+        Place::Sought => {
+            (found, beat.runs) = runs(wanting, run_id)?;
+            if let Some(run) = &found {
+                let names = run.files()?.into_iter().filter_map(|path| {
+                    path.file_name().map(|name| name.to_string_lossy().into_owned())
+                });
+                beat.files = names.collect();
+            }
+        }
+        Place::Elsewhere => {}
     }
-    Ok(beat)
+    Ok((beat, found))
+}
+
+/// Whether a process begins to read what it has found; `None` where it has found nothing. Names of
+/// files tell rank and process: of processes that have found files of one name, such as on a shared
+/// file system, the first reads. All come to the same.
+fn who_reads(beats: &[Beat], taken: &mut BTreeSet<String>, rank: usize) -> Option<bool> {
+    let mut mine = None;
+    for (other, beat) in beats.iter().enumerate().filter(|(_, beat)| !beat.files.is_empty()) {
+        let reads = beat.files.is_disjoint(taken);
+        if reads {
+            taken.extend(beat.files.iter().cloned());
+        }
+        if other == rank {
+            mine = Some(reads);
+        }
+    }
+    mine
 }
 
 /// Whether the job has ended: everywhere, or somewhere with a failure.
 fn have_ended(beats: &[Beat]) -> bool {
-    let mut with_run = beats.iter().filter(|beat| beat.has_run).peekable();
+    let mut with_run = beats.iter().filter(|beat| beat.reads).peekable();
     let all = with_run.peek().is_some() && with_run.all(|beat| beat.ended);
     all || beats.iter().any(|beat| beat.ended && beat.failed)
 }
@@ -193,26 +235,28 @@ fn runs(
     }
 }
 
+impl Place {
+    fn get(&mut self) -> Option<&mut Here> {
+        match self {
+            Self::Here(here) => Some(here),
+            Self::Sought | Self::Elsewhere => None,
+        }
+    }
+}
+
 impl Here {
-    fn find(
-        wanting: &Wanting,
-        run_id: Option<&str>,
-        grace: Duration,
-    ) -> anyhow::Result<Option<Self>> {
-        let Some(run_id) = run_id else { return Ok(None) };
-        let Some(run) = runs(wanting, Some(run_id))?.0 else { return Ok(None) };
-        let mut folders = vec![run.path.clone()];
-        folders.extend(wanting.heartbeats.clone());
+    fn new(run: RunFolder, heartbeats: Option<PathBuf>, grace: Duration) -> Self {
+        let folders = std::iter::once(run.path.clone()).chain(heartbeats).collect();
         let ending = Ending::new(&run.path, grace);
-        Ok(Some(Self { path: run.path, ending, tail: TraceTail::new(folders), unread: None }))
+        Self { path: run.path, ending, tail: TraceTail::new(folders), unread: None }
     }
 
     /// Reads some of what is new; whether there is more.
-    fn poll(&mut self, place: &mut Watch, now: Moment) -> anyhow::Result<bool> {
+    fn poll(&mut self, watch: &mut Watch, now: Moment) -> anyhow::Result<bool> {
         let mut failed = None;
         let more = self.tail.poll_within(POLL_BYTES, |event| {
             if failed.is_none() {
-                failed = place.take_in(event, now).err();
+                failed = watch.take_in(event, now).err();
             }
         });
         failed.map_or(Ok(()), Err)?;
@@ -237,7 +281,7 @@ impl Here {
 /// Reads what is new everywhere, and moves it to where it belongs.
 fn read(
     mpi: &mut Mpi,
-    place: &mut Watch,
+    watch: &mut Watch,
     mut here: Option<&mut Here>,
     now: Moment,
     last: bool,
@@ -245,18 +289,18 @@ fn read(
     loop {
         let mut more = false;
         if let Some(here) = here.as_deref_mut() {
-            more = here.poll(place, now)?;
+            more = here.poll(watch, now)?;
             if last && !more {
                 let mut failed = None;
                 here.tail.finish(|event| {
                     if failed.is_none() {
-                        failed = place.take_in(event, now).err();
+                        failed = watch.take_in(event, now).err();
                     }
                 });
                 failed.map_or(Ok(()), Err)?;
             }
         }
-        place.round(mpi)?;
+        watch.round(mpi)?;
         if !mpi.share(&more)?.contains(&true) {
             return Ok(());
         }
@@ -293,5 +337,39 @@ impl Sink {
         }
         self.found |= !new.is_empty();
         Ok(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(files: &[&str]) -> Beat {
+        Beat { files: files.iter().map(|&name| name.to_owned()).collect(), ..Beat::default() }
+    }
+
+    #[test]
+    fn of_processes_that_have_the_same_files_the_first_reads() {
+        let beats = [beat(&[]), beat(&["a", "b"]), beat(&["b", "c"]), beat(&["d"])];
+        let mut told = Vec::new();
+        let mut later = Vec::new();
+        for rank in 0..4 {
+            let mut taken = BTreeSet::new();
+            told.push(who_reads(&beats, &mut taken, rank));
+            // The first process has found the same files since.
+            later.push(who_reads(&[beat(&["a", "b", "e"])], &mut taken, rank));
+        }
+        assert_eq!(told, [None, Some(true), Some(false), Some(true)]);
+        assert_eq!(later, [Some(false), None, None, None]);
+    }
+
+    #[test]
+    fn a_job_has_ended_when_it_has_everywhere_or_has_failed_somewhere() {
+        let beat = |reads, ended, failed| Beat { reads, ended, failed, ..Beat::default() };
+        let none = beat(false, false, false);
+        assert!(!have_ended(&[beat(false, false, false)]));
+        assert!(!have_ended(&[beat(true, true, false), beat(true, false, false)]));
+        assert!(have_ended(&[none, beat(true, true, false), beat(true, true, false)]));
+        assert!(have_ended(&[beat(true, true, true), beat(true, false, false)]));
     }
 }
