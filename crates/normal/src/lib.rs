@@ -17,6 +17,30 @@
 //!   incident's cells or the source node of its rails; a destination gateway when its node is an
 //!   expert node or the destination node of a rail.
 //! - `explained_by` stands on a late rank whether or not its probe could make an incident.
+//! - The report lists what *changed* for followed incidents ([`TrackerChange`]). An incident that
+//!   brings several followed ones together continues the oldest; the others end without a word.
+//!   One that is seen in a single window is `cleared` as well.
+//! - A row of windows with `global` alone, and the history, are per probe. A window in which the
+//!   probe is `ok` breaks the row.
+//!
+//! # Costs that turn upwards with load
+//!
+//! The specification adjusts load by one straight line. On real GPUs the cost of a receiver was flat
+//! up to about the mean load and grew as fast as load, and faster, above it: of one routing in six
+//! the rank with the most popular experts was called a slow column (1.33x) in every healthy window.
+//! So the line of step 1 is bent, upwards only:
+//!
+//! - The middle third are the cells with `q1 < x < q2`. Where it is not empty, and its median `x` is
+//!   more than 0.025 from that of each outer third, the line has the slopes left to middle (`b1`) and
+//!   middle to right (`b2`) instead of `beta`, of medians as there, clamped to [0, 1], when `b1 < b2`.
+//! - It bends at the median `x` of the middle third and at that of the right third; behind that its
+//!   slope is `min(2 b2 - b1, 1)`: the bend goes on, up to costs in proportion to load.
+//! - `A <- A * exp(c(x0) - c(x))`, with `c` the line.
+//!
+//! Against the typical cell no cell is thereby brought higher than by the straight line. On the
+//! windows of two H200s the largest column of a healthy window fell from 1.33 to 1.19; a column had to
+//! be slowed 1.27x to be found, on average over all ranks, where it had to be 1.31x. `docs/gpu.md` has
+//! the numbers.
 //!
 //! # Late because of the stage before
 //!
@@ -38,11 +62,6 @@
 //! run at more than 1 GHz, so that a cycle for a nanosecond forgives rather more than it should. On
 //! two H200s the excess was 1.4 to 6.1 times the lateness where a slow path or more tokens made
 //! ranks late, and at most 0.03 of it where a rank computed longer.
-//! - The report lists what *changed* for followed incidents ([`TrackerChange`]). An incident that
-//!   brings several followed ones together continues the oldest; the others end without a word.
-//!   One that is seen in a single window is `cleared` as well.
-//! - A row of windows with `global` alone, and the history, are per probe. A window in which the
-//!   probe is `ok` breaks the row.
 //!
 //! # Features
 //!

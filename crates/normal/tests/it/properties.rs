@@ -331,6 +331,38 @@ proptest! {
     }
 
     #[test]
+    fn receivers_that_are_full_above_a_load_are_not_slow_columns(
+        seed in any::<u64>(),
+        skew in 0.3..0.5_f64,
+        full_at in 0.97..1.03_f64,
+        slow in 0..24_usize,
+        factor in 1.6..3.0_f64,
+    ) {
+        // Loads around 1 without a gap; flat, then in proportion to load. And one column slower.
+        let topology = topology(24, 8);
+        let mut random = Random(seed);
+        let mut heat: Vec<f64> = (0..24).map(|i| (skew * (f64::from(i) - 11.5) / 5.0).exp()).collect();
+        for i in (1..24).rev() {
+            heat.swap(i, random.below(i + 1));
+        }
+        let noise: Vec<f64> = (0..24 * 24).map(|_| (0.02 * random.normal()).exp()).collect();
+        let columns = |factor: f64| {
+            let mut window = Window::empty(topology);
+            set_cells(&mut window, DispatchFinal, |s, d| {
+                let level = if topology.same_node(s, d) { 20_000.0 } else { 100_000.0 };
+                let slower = if d == slow { factor } else { 1.0 };
+                let cost = level * slower * noise[s * 24 + d] * (heat[d] / full_at).max(1.0);
+                (cost, 1_000.0 * heat[d])
+            });
+            let diagnosis = diagnoser(topology).diagnose(&window).clone();
+            places(&diagnosis).into_keys().map(|(_, place)| place).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(columns(1.0), Vec::<String>::new());
+        let found = columns(factor);
+        prop_assert!(found.len() == 1 && found[0].contains("destination_column"), "{:?}", found);
+    }
+
+    #[test]
     fn turning_a_matrix_over_turns_its_finding_over(
         rank in 0..16_usize,
         factor in 1.3..5.0_f64,

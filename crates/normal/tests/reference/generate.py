@@ -34,6 +34,8 @@ CASES = [
     (16, 8, 10, "pairs", {}),
     (20, 8, 7, "faults", {}),
     (24, 8, 6, "rails", {}),
+    (8, 8, 6, "full", {}),
+    (12, 4, 8, "full", {}),
 ]
 
 
@@ -140,6 +142,10 @@ def deltas(rng, n, per_node, window, what, base):
     empty = 0.0 if rng.random() < 0.7 else 0.3
     if what in ("shift", "ramp"):
         exponent, hot, empty = 0.0, [1] * n, 0.0
+    if what == "full":
+        # Receivers are flat up to a load, and then full.
+        exponent, empty = rng.choice([1.0, 1.5, 0.5]), 0.0
+        hot = [2 ** rng.uniform(-1.0, 2.0) for _ in range(n)]
     for i in range(3):
         factors = matrix_factors(rng, n, per_node, faults["combine" if i == 2 else "dispatch"])
         for d in range(n):
@@ -158,7 +164,8 @@ def deltas(rng, n, per_node, window, what, base):
                 tokens = int(samples * load)
                 inter = s // per_node != d // per_node
                 cost = base * (5.0 if inter else 1.0) * factors[s][d]
-                cost *= (load / 32) ** exponent * rng.lognormvariate(0.0, noise)
+                growth = max(load / 32, 1.4) if what == "full" else load / 32
+                cost *= growth**exponent * rng.lognormvariate(0.0, noise)
                 rows[d][at] = 0 if rng.random() < 0.01 else int(cost * samples)
                 rows[d][at + n] = samples
                 rows[d][at + 2 * n] = 0 if rng.random() < 0.02 else tokens

@@ -203,12 +203,12 @@ class Diagnoser:
                 if not x:
                     continue
                 x_medians[c] = median(x.values())
-                beta = self.slope(x, {cell: math.log(a[cell]) for cell in x})
+                line = self.line(x, {cell: math.log(a[cell]) for cell in x})
                 x0 = x_medians[c]
                 if history.x0 is not None and c in history.x0:
                     x0 = history.x0[c]
                 for cell in x:
-                    a[cell] *= math.exp(-beta * (x[cell] - x0))
+                    a[cell] *= math.exp(line(x0) - line(x[cell]))
 
         # Step 2.
         blocks = {}
@@ -366,19 +366,44 @@ class Diagnoser:
         return result
 
     @staticmethod
-    def slope(x, y):
+    def line(x, y):
+        """`ln` cost as a function of `ln` load; with "Costs that turn upwards with load" in the
+        docs of the crate."""
+
+        def within_0_and_1(slope):
+            return min(max(slope, 0.0), 1.0)
+
         m = len(x)
         if m < 15:
-            return 0.0
+            return lambda at: 0.0
         ordered = sorted(x.values())
         q1, q2 = ordered[m // 3 - 1], ordered[m - m // 3]
-        left = [cell for cell in x if x[cell] <= q1]
-        right = [cell for cell in x if x[cell] >= q2]
-        run = median([x[c] for c in right]) - median([x[c] for c in left])
-        if not run > 0.05:
-            return 0.0
-        rise = median([y[c] for c in right]) - median([y[c] for c in left])
-        return min(max(rise / run, 0.0), 1.0)
+        thirds = [
+            [cell for cell in x if x[cell] <= q1],
+            [cell for cell in x if q1 < x[cell] < q2],
+            [cell for cell in x if x[cell] >= q2],
+        ]
+        xs = [median([x[c] for c in third]) if third else None for third in thirds]
+        ys = [median([y[c] for c in third]) if third else None for third in thirds]
+        if not xs[2] - xs[0] > 0.05:
+            return lambda at: 0.0
+        beta = within_0_and_1((ys[2] - ys[0]) / (xs[2] - xs[0]))
+        if not thirds[1] or not (xs[1] - xs[0] > 0.025 and xs[2] - xs[1] > 0.025):
+            return lambda at: beta * at
+        b1 = within_0_and_1((ys[1] - ys[0]) / (xs[1] - xs[0]))
+        b2 = within_0_and_1((ys[2] - ys[1]) / (xs[2] - xs[1]))
+        if not b1 < b2:
+            return lambda at: beta * at
+        b3 = min(2 * b2 - b1, 1.0)
+
+        def bent(at):
+            if at < xs[1]:
+                return b1 * (at - xs[1])
+            if at < xs[2]:
+                return b2 * (at - xs[1])
+            return b2 * (xs[2] - xs[1]) + b3 * (at - xs[2])
+
+        return bent
 
     @staticmethod
     def effects(level, groups, sigma):
