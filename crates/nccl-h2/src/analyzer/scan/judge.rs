@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::comm::CommId;
 use super::super::process::ProcessId;
+use super::super::round::RoundId;
 use super::super::{Analyzer, Ready, nanoseconds, seconds};
 use super::graph::{ActiveCause, End, Graph};
 use super::mismatch::Blamed;
@@ -76,7 +77,7 @@ impl Analyzer {
         }
         let ranks = match end {
             End::Known(comm) => {
-                attach(found, *comm, self.explained(members));
+                attach(found, *comm, self.explained(members), |from| self.open_from(*comm, from));
                 self.mark_reported(members, scan);
                 return;
             }
@@ -188,6 +189,20 @@ impl Analyzer {
             self.channels
                 .mark(id, scan.now, |call| scan.ended || scan.age(call.receipt) >= timeout);
         }
+    }
+
+    /// How many rounds from a number on are open, beside those that differ already.
+    fn open_from(&self, id: CommId, from: i64) -> i64 {
+        let comm = &self.comms[id];
+        let is_open = |round: &RoundId| {
+            let round = &self.rounds[*round];
+            round.seq >= from
+                && round.entered > 0
+                && !round.mismatch_reported
+                && !round.is_unsure()
+                && round.missing(comm.nranks).next().is_some()
+        };
+        comm.rounds.values().filter(|round| is_open(round)).count() as i64
     }
 
     fn explained(&self, members: &[&Wait]) -> Vec<Explained> {
@@ -437,12 +452,22 @@ fn places(waits: &[Wait]) -> HashSet<(CommId, ProcessId)> {
     places
 }
 
-/// Adds symptoms to the finding about the rounds of a communicator that differ.
-fn attach(found: &mut [Ready], comm: CommId, mut explained: Vec<Explained>) {
+/// Adds symptoms to the finding about the rounds of a communicator that differ. `open` counts the
+/// rounds of the communicator that are open from a number on.
+fn attach(
+    found: &mut [Ready],
+    comm: CommId,
+    mut explained: Vec<Explained>,
+    open: impl Fn(i64) -> i64,
+) {
     let about =
         found.iter_mut().filter(|ready| ready.comm == Some(comm)).find_map(
             |ready| match &mut ready.details {
-                Details::SequenceDivergence(details) => Some(&mut details.explained_findings),
+                Details::SequenceDivergence(details) => {
+                    // Symptoms come once: what is open on the communicator is one of them.
+                    details.explained_rounds += open(ready.comm_seq);
+                    Some(&mut details.explained_findings)
+                }
                 Details::SignatureMismatch(details) => Some(&mut details.explained_findings),
                 _ => None,
             },
