@@ -482,6 +482,18 @@ fn calls_that_cannot_be_placed_are_not_accepted() {
 }
 
 #[test]
+fn nothing_is_said_later_of_calls_that_were_not_accepted() {
+    let mut session = Session::new();
+    for impossible in [-1, 0, i64::MAX] {
+        assert!(!session.made(0.0, reduce("c", 0, impossible, 0)));
+        assert!(!session.made(0.0, send("d", 0, impossible, 1, 0)));
+    }
+    assert!(!session.made(0.0, reduce("e", 2, 2, 0)), "no such rank");
+    assert_eq!(session.scan(500.0), []);
+    assert_eq!(session.finish(900.0), []);
+}
+
+#[test]
 fn a_one_rank_communicator_never_waits() {
     let mut session = Session::new();
     session.done(0.0, reduce("c", 0, 1, 0));

@@ -38,7 +38,11 @@ impl Analyzer {
                 let of_blamed = open.comm.is_some_and(|comm| {
                     blamed.get(&comm).is_some_and(|&first| open.comm_seq >= first)
                 });
-                if process.ended || of_blamed || !(scan.ended || overdue(open)) {
+                if process.ended
+                    || of_blamed
+                    || !self.has_place(open)
+                    || !(scan.ended || overdue(open))
+                {
                     continue;
                 }
                 match self.round_of(open) {
@@ -55,6 +59,15 @@ impl Analyzer {
             found.push(self.call_stuck(*id, open, scan, timeout));
         }
         self.mark_stuck(&alone);
+    }
+
+    /// Whether a collective, send or receive can be on its communicator: one of a rank that this has
+    /// not was not accepted, and nothing is said of it.
+    fn has_place(&self, open: &OpenCall) -> bool {
+        let placed = open.operation.is_round()
+            || matches!(open.operation, Operation::Send | Operation::Recv);
+        let Some(comm) = open.comm.filter(|_| placed) else { return true };
+        (0..self.comms[comm].nranks).contains(&open.comm_rank)
     }
 
     /// The round that a call stands for: a collective, or the end of a group with one.
