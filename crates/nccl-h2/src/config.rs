@@ -65,7 +65,9 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum ConfigError {
     /// A time is not a positive, finite number of seconds.
-    #[error("{name} is {value}: it must be a positive, finite number of seconds (at most {max})")]
+    #[error(
+        "{name} is {}: it must be a number of seconds above 0 and at most {max}", short(*value)
+    )]
     NotPositive {
         /// The setting.
         name: &'static str,
@@ -260,6 +262,12 @@ impl Config {
     }
 }
 
+/// A number without hundreds of digits.
+fn short(value: f64) -> String {
+    let plain = value == 0.0 || !value.is_finite() || (1e-6..1e15).contains(&value.abs());
+    if plain { value.to_string() } else { format!("{value:e}") }
+}
+
 fn time(name: &'static str, given: Option<f64>, default: f64) -> Result<f64, ConfigError> {
     let value = given.unwrap_or(default);
     if value > 0.0 && value <= MAX_SECONDS {
@@ -320,6 +328,20 @@ mod tests {
             let error = given.resolve().unwrap_err().to_string();
             assert!(error.starts_with("scan_interval_s is "), "{error}");
         }
+    }
+
+    #[test]
+    fn the_range_of_a_time_is_told_and_no_number_is_long() {
+        let told = |value| {
+            let given = Settings { collective_timeout_s: Some(value), ..Settings::default() };
+            given.resolve().unwrap_err().to_string()
+        };
+        let range = "it must be a number of seconds above 0 and at most 1000000000";
+        assert_eq!(told(1e300), format!("collective_timeout_s is 1e300: {range}"));
+        assert_eq!(told(-1e-300), format!("collective_timeout_s is -1e-300: {range}"));
+        assert_eq!(told(1e9 + 1.0), format!("collective_timeout_s is 1000000001: {range}"));
+        assert_eq!(told(0.0), format!("collective_timeout_s is 0: {range}"));
+        assert_eq!(told(f64::NAN), format!("collective_timeout_s is NaN: {range}"));
     }
 
     #[test]
