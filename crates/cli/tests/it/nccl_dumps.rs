@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
+use deepxtrace_sim::nccl::{Job, write_folder};
+
 use crate::run;
 
 /// A folder with the unpacked dumps of a recording.
@@ -74,17 +76,81 @@ fn a_missing_and_a_broken_dump_are_named() {
     let folder = recorded("missing");
     fs::write(folder.path().join("fr_rank_1.pickle"), b"\x80\x02cos\nsystem\n").unwrap();
     let path = folder.path().to_str().unwrap();
-    let run = run(["nccl", "analyze", "--json", path]);
-    assert_eq!((run.code, run.out.as_str()), (Some(0), ""));
-    let lines: Vec<&str> = run.err.lines().collect();
-    assert_eq!(lines.len(), 3, "{}", run.err);
-    assert!(
-        lines[0].contains("fr_rank_1.pickle") && lines[0].contains("would run code"),
-        "{}",
-        lines[0]
+    let json = run(["nccl", "analyze", "--json", path]);
+    assert_eq!((json.code, json.out.as_str()), (Some(2), ""));
+    let [one, missing, open, broken] = json.err.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", json.err)
+    };
+    let alone = "only one dump was read, of rank 0: there is nothing to compare it with";
+    assert_eq!(one, format!("deepxtrace: warning: {alone}"));
+    assert_eq!(missing, "deepxtrace: warning: no dump of rank 1: nothing is said about it");
+    assert!(open.contains("not over on rank 0; if the job hangs there, it waits for rank 1, or"));
+    assert!(broken.contains("fr_rank_1.pickle") && broken.contains("would run code"), "{broken}");
+    assert!(broken.ends_with("; the findings lack what it holds"), "{broken}");
+    // People read that nothing was compared, and not that nothing differs.
+    let text = run(["nccl", "analyze", path]);
+    assert_eq!((text.code, text.err.lines().count()), (Some(2), 1), "{}", text.err);
+    let expected = format!(
+        "1 dump, 84 entries: 0 collectives and 0 sends compared
+nothing could be compared
+{alone}
+no dump of rank 1: nothing is said about it
+"
     );
-    assert_eq!(lines[1], "deepxtrace: warning: no dump of ranks 1: nothing is said about them");
-    assert!(lines[2].contains("not over on ranks 0; if the job hangs there, it waits for ranks 1"));
+    assert!(text.out.starts_with(&expected), "{}", text.out);
+}
+
+#[test]
+fn the_findings_of_good_dumps_are_printed_though_another_is_broken() {
+    let folder = recorded("count");
+    fs::write(folder.path().join("fr_rank_2.pickle"), b"\x80\x02cos\nsystem\n").unwrap();
+    let path = folder.path().to_str().unwrap();
+    let run = run(["nccl", "analyze", "--json", path]);
+    assert_eq!(run.code, Some(2));
+    assert_eq!(run.json()[0]["hang_type"], "collective_signature_mismatch");
+    assert!(run.err.contains("fr_rank_2.pickle"), "{}", run.err);
+}
+
+#[test]
+fn a_call_that_was_left_out_is_told_once_with_both_explanations() {
+    let folder = recorded("skip");
+    let text = run(["nccl", "analyze", folder.path().to_str().unwrap()]);
+    assert_eq!((text.code, text.err.as_str()), (Some(0), ""));
+    let expected = "2 dumps, 43 entries: 21 collectives and 0 sends compared
+
+sequence_divergence (unknown)
+  The calls of the ranks of communicator 0 go apart, and 2 explanations are equally short.
+  either rank 0 made ncclAllGather of 64 x float32 in addition, as call 10
+  either rank 1 left out ncclAllGather of 64 x float32, as call 10
+  all ranks agree up to call 9: ncclBroadcast of 32 x float32
+  13 rounds are explained by it
+";
+    assert!(text.out.starts_with(expected), "{}", text.out);
+}
+
+#[test]
+fn of_traces_and_dumps_in_one_folder_the_command_says_what_it_takes() {
+    let folder = recorded("count");
+    let job = Job::collectives(2, 5).with_run_id("a");
+    write_folder(&job, &folder.path().join("job/tracing/a")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let dumps = run(["nccl", "analyze", path]);
+    assert_eq!(dumps.code, Some(0));
+    assert!(dumps.out.starts_with("2 dumps, "), "{}", dumps.out);
+    let told = "traces lie beside the Flight Recorder dumps, and the dumps were taken; for the \
+                traces: --format trace";
+    assert_eq!(dumps.err, format!("deepxtrace: warning: {path}: {told}\n"));
+    let given = run(["nccl", "analyze", "--format", "fr", path]);
+    assert_eq!(given.err, "");
+    // The other way round: the folder of a run with dumps below it.
+    let inner = folder.path().join("job");
+    fs::create_dir(inner.join("dumps")).unwrap();
+    let name = "fr_rank_0.pickle";
+    fs::copy(folder.path().join(name), inner.join("dumps").join(name)).unwrap();
+    let traces = run(["nccl", "analyze", inner.to_str().unwrap()]);
+    assert_eq!(traces.code, Some(0));
+    assert!(traces.out.starts_with("run a in "), "{}", traces.out);
+    assert!(traces.err.contains("for the dumps: --format fr"), "{}", traces.err);
 }
 
 #[test]

@@ -73,6 +73,9 @@ type Order = (i64, u32, i64, HangType);
 
 impl Analysis<'_> {
     fn note_dumps(&mut self) {
+        if let [only] = &self.set.dumps[..] {
+            self.report.notes.push(Note::OneDump { rank: only.rank });
+        }
         let missing = self.set.missing_ranks();
         if !missing.is_empty() {
             self.report.notes.push(Note::MissingDumps { ranks: missing });

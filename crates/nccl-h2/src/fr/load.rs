@@ -119,9 +119,20 @@ fn looks_like_dump(path: &Path) -> std::io::Result<bool> {
     File::open(path)?.take(HEAD).read_to_end(&mut head)?;
     let pickle = matches!(head.as_slice(), [0x80, 2..=5, ..]);
     let json = head.first() == Some(&b'{');
+    Ok((pickle || json) && has_dump_keys(&head))
+}
+
+/// Whether the beginning of a file has the keys of a dump.
+fn has_dump_keys(bytes: &[u8]) -> bool {
+    let head = bytes.get(..HEAD as usize).unwrap_or(bytes);
     let has = |key: &[u8]| head.windows(key.len()).any(|bytes| bytes == key);
     let keys: [&[u8]; 4] = [b"pg_config", b"pg_status", b"profiling_name", b"comm_lib_version"];
-    Ok((pickle || json) && keys.iter().any(|key| has(key)))
+    keys.iter().any(|key| has(key))
+}
+
+/// Whether a file holds lines of JSON by its name, as traces and logs do.
+fn is_of_lines(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jsonl")
 }
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FrError + '_ {
@@ -196,6 +207,7 @@ fn read_file(
     match reader.read(bytes, limits) {
         Ok(dump) => Ok(Some(dump)),
         Err(Fault::NoDump) => Ok(None),
+        Err(_) if is_of_lines(path) && !has_dump_keys(bytes) => Ok(None),
         Err(fault) => Err(FrError::Dump { path: path.to_owned(), fault }),
     }
 }

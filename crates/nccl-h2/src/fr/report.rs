@@ -97,6 +97,11 @@ fn sorted(value: serde_json::Result<Value>) -> std::collections::BTreeMap<String
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Note {
+    /// Only one dump was read: nothing could be compared.
+    OneDump {
+        /// Its global rank.
+        rank: i64,
+    },
     /// Ranks of the job have no dump: nothing is concluded about them.
     MissingDumps {
         /// Global ranks.
@@ -152,13 +157,23 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::OneDump { rank } => write!(
+                f,
+                "only one dump was read, of rank {rank}: there is nothing to compare it with"
+            ),
             Self::MissingDumps { ranks } => {
-                write!(f, "no dump of ranks {}: nothing is said about them", list(ranks))
+                let them = if ranks.len() == 1 { "it" } else { "them" };
+                write!(f, "no dump of {}: nothing is said about {them}", named(ranks))
             }
             Self::PartialDumps { ranks } => write!(
                 f,
-                "the dumps of ranks {} leave out calls: what is not in them proves nothing",
-                list(ranks)
+                "the {} of {} calls: what is not in {} proves nothing",
+                if ranks.len() == 1 { "dump" } else { "dumps" },
+                match ranks.len() {
+                    1 => format!("{} leaves out", named(ranks)),
+                    _ => format!("{} leave out", named(ranks)),
+                },
+                if ranks.len() == 1 { "it" } else { "them" },
             ),
             Self::OtherRank { rank } => write!(
                 f,
@@ -167,26 +182,39 @@ impl fmt::Display for Note {
             ),
             Self::UndecidedP2p { group, src_comm_rank, dst_comm_rank, sends, recvs } => write!(
                 f,
-                "group {group}: {sends} sends and {recvs} receives from {src_comm_rank} to \
-                 {dst_comm_rank} could not be paired, the buffers have lost older calls"
+                "group {group}: {} and {} from rank {src_comm_rank} to rank {dst_comm_rank} \
+                 could not be paired, the buffers have lost older calls",
+                count(*sends, "send"),
+                count(*recvs, "receive"),
             ),
             Self::MoreMismatches { group, count } => {
-                write!(f, "group {group}: {count} more calls differ between ranks")
+                let differ = if *count == 1 { "call differs" } else { "calls differ" };
+                write!(f, "group {group}: {count} more {differ} between ranks")
             }
             Self::NotCompleted { group, api, seq, ranks, without_dump } => {
                 write!(
                     f,
                     "group {group}: all ranks with a dump have entered {api} {seq}, which was not \
-                     over on ranks {}; if the job hangs there, it ",
-                    list(ranks)
+                     over on {}; if the job hangs there, it ",
+                    named(ranks)
                 )?;
                 if !without_dump.is_empty() {
-                    write!(f, "waits for ranks {}, or it ", list(without_dump))?;
+                    write!(f, "waits for {}, or it ", named(without_dump))?;
                 }
                 f.write_str("hangs on the device or outside of the communication library")
             }
         }
     }
+}
+
+/// `1 send`, `2 sends`.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `rank 3` or `ranks 0-3, 5`.
+fn named(ranks: &[i64]) -> String {
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, list(ranks))
 }
 
 /// Ranks as text, runs of them shortened: `0-3, 5`.

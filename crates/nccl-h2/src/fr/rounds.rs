@@ -150,7 +150,7 @@ pub(crate) fn judge(
     let mut rounds = Rounds::default();
     let mut places = vec![0_usize; view.timelines.len()];
     while let Some(round) = next_round(view, &mut places) {
-        rounds.compared = rounds.compared.saturating_add(1);
+        rounds.compared = rounds.compared.saturating_add(i64::from(round.entered.len() > 1));
         let verdict = compare(&round, calls, shapes);
         let equal = verdict.as_ref().is_none_or(|found| found.0.relation == Relation::Equal);
         let open = rounds.note_missing(&round, calls, equal);

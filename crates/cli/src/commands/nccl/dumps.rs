@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use deepxtrace_nccl_h2::fr::{DumpSet, Options};
 
 use super::warnings::warn;
@@ -11,6 +12,9 @@ use crate::output::Output;
 use crate::text;
 
 /// Judges dumps and prints what was found. Says whether anything was found that counts.
+///
+/// # Errors
+/// No dump can be read; or, after the findings in the others, one cannot.
 pub fn analyze(
     paths: &[PathBuf],
     options: &Options,
@@ -18,10 +22,12 @@ pub fn analyze(
     output: &mut Output,
 ) -> anyhow::Result<bool> {
     let set = DumpSet::read(paths)?;
-    for problem in set.problems() {
+    let mut problems = set.problems().iter().map(|problem| {
         let why = problem.source().map(|why| format!(": {why}")).unwrap_or_default();
-        warn(&format!("{problem}{why}"));
-    }
+        format!("{problem}{why}")
+    });
+    let unread = problems.next();
+    problems.for_each(|problem| warn(&problem));
     let report = set.analyze(options);
     if json {
         for found in &report.findings {
@@ -32,6 +38,9 @@ pub fn analyze(
         }
     } else {
         text::dumps::report(output, &set, &report)?;
+    }
+    if let Some(unread) = unread {
+        bail!("{unread}; the findings lack what it holds");
     }
     Ok(report.findings.iter().any(|found| !found.finding.trace_ended_early()))
 }

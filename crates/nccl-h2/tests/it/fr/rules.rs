@@ -494,9 +494,11 @@ fn a_call_that_all_have_entered_and_that_is_not_over_is_a_note() {
     let group = "0".to_owned();
     let (ranks, without_dump) = (vec![1, 2], vec![]);
     assert_eq!(report.notes, [Note::NotCompleted { group, api, seq: 2, ranks, without_dump }]);
-    let text = job.judged_of(&[1]).notes[1].to_string();
+    let alone = job.judged_of(&[1]);
+    assert_eq!((alone.rounds, &alone.notes[0]), (0, &Note::OneDump { rank: 1 }));
+    let text = alone.notes[2].to_string();
     assert!(
-        text.contains("not over on ranks 1; if the job hangs there, it waits for ranks 0, 2, or"),
+        text.contains("not over on rank 1; if the job hangs there, it waits for ranks 0, 2, or"),
         "{text}"
     );
 }
@@ -612,8 +614,9 @@ proptest! {
         let (report, notes) = judged(&job, &with);
         prop_assert_eq!(kinds(&report), none());
         let missing: Vec<i64> = (0..ranks).filter(|rank| !with.contains(rank)).collect();
-        let expected: Vec<Note> =
-            (!missing.is_empty()).then_some(Note::MissingDumps { ranks: missing }).into_iter().collect();
+        let one = (with.len() == 1).then_some(Note::OneDump { rank: 0 });
+        let missing = (!missing.is_empty()).then_some(Note::MissingDumps { ranks: missing });
+        let expected: Vec<Note> = one.into_iter().chain(missing).collect();
         prop_assert_eq!(notes, expected);
     }
 
