@@ -6,7 +6,7 @@ use deepxtrace_nccl_h2::fr::{CallSite, DumpSet, Frame, Located, Report};
 
 use crate::output::{FAINT, WARNING};
 use crate::text::nccl::ranks;
-use crate::text::{self, shown};
+use crate::text::{self, count, shown};
 
 /// Call sites shown a finding.
 const MOST_SITES: usize = 6;
@@ -15,19 +15,21 @@ const MOST_FRAMES: usize = 3;
 
 /// Prints what was found in dumps.
 pub fn report(out: &mut impl Write, set: &DumpSet, report: &Report) -> io::Result<()> {
-    let dumps = set.ranks().count();
     writeln!(
         out,
-        "{FAINT}{dumps} dumps, {} entries: {} collectives and {} sends compared{FAINT:#}",
-        set.entries(),
-        report.rounds,
-        report.pairs
+        "{FAINT}{}, {}: {} and {} compared{FAINT:#}",
+        count(set.ranks().count(), "dump"),
+        count(set.entries(), "entry"),
+        count(report.rounds, "collective"),
+        count(report.pairs, "send"),
     )?;
     for found in &report.findings {
         finding(out, found)?;
     }
     if report.findings.is_empty() {
-        writeln!(out, "the ranks do not differ")?;
+        let compared = report.rounds > 0 || report.pairs > 0;
+        let what = if compared { "the ranks do not differ" } else { "nothing could be compared" };
+        writeln!(out, "{what}")?;
     }
     for note in &report.notes {
         writeln!(out, "{WARNING}{note}{WARNING:#}")?;
@@ -51,7 +53,7 @@ fn finding(out: &mut impl Write, found: &Located) -> io::Result<()> {
         call_site(out, site)?;
     }
     if more > 0 {
-        writeln!(out, "  {FAINT}and {more} more places{FAINT:#}")?;
+        writeln!(out, "  {FAINT}and {}{FAINT:#}", count(more, "more place"))?;
     }
     Ok(())
 }

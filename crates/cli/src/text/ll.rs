@@ -7,7 +7,7 @@ use deepxtrace::ll::{Arrival, LlDiagnosis, LlFinding};
 
 use crate::input::waits::Source;
 use crate::output::{BAD, FAINT, GOOD, HEADING, WARNING};
-use crate::text::shown;
+use crate::text::{count, shown};
 
 /// Lines shown a rule.
 const MOST: usize = 12;
@@ -19,8 +19,8 @@ pub fn matrix(
     topology: Topology,
     diagnosis: &LlDiagnosis,
 ) -> io::Result<()> {
-    let (n, per_node) = (topology.ep_size(), topology.ranks_per_node());
-    writeln!(out, "{HEADING}{}{HEADING:#}: waits of {n} ranks, {per_node} a node", source.file)?;
+    let (ranks, per_node) = (count(topology.ep_size(), "rank"), topology.ranks_per_node());
+    writeln!(out, "{HEADING}{}{HEADING:#}: waits of {ranks}, {per_node} a node", source.file)?;
     let place = place(source);
     if !place.is_empty() {
         writeln!(out, "  {FAINT}{place}{FAINT:#}")?;

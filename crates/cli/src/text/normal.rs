@@ -8,7 +8,7 @@ use deepxtrace::counters::{NotifyProbe, Topology};
 use deepxtrace::normal::{Incident, ProbeStatus, WindowDiagnosis, WindowState};
 
 use crate::output::{BAD, FAINT, GOOD, HEADING, WARNING};
-use crate::text::shown;
+use crate::text::{count, shown};
 
 /// Findings shown a probe.
 const MOST_FINDINGS: usize = 4;
@@ -41,11 +41,9 @@ impl Report {
         windows: usize,
         topology: Topology,
     ) -> io::Result<()> {
-        let (ranks, per_node) = (topology.ep_size(), topology.ranks_per_node());
-        writeln!(
-            out,
-            "{HEADING}{file}{HEADING:#}: {windows} windows of {ranks} ranks, {per_node} a node"
-        )
+        let (ranks, per_node) = (count(topology.ep_size(), "rank"), topology.ranks_per_node());
+        let windows = count(windows, "window");
+        writeln!(out, "{HEADING}{file}{HEADING:#}: {windows} of {ranks}, {per_node} a node")
     }
 
     /// Takes the next window.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use deepxtrace_nccl_h2::ras::{RasFinding, RasReport};
 
 use crate::output::{FAINT, HEADING, WARNING};
-use crate::text::{self, shown};
+use crate::text::{self, count, shown};
 
 /// What to do about answers that do not go back far enough.
 const EARLY: &str = "The answers do not show that it stands still for long: ask again later, and give \
@@ -16,10 +16,7 @@ const MOST: usize = 32;
 
 /// Prints what answers tell.
 pub fn report(out: &mut impl Write, report: &RasReport) -> io::Result<()> {
-    match report.communicators.len() {
-        1 => writeln!(out, "{HEADING}1 communicator{HEADING:#}")?,
-        count => writeln!(out, "{HEADING}{count} communicators{HEADING:#}")?,
-    }
+    writeln!(out, "{HEADING}{}{HEADING:#}", count(report.communicators.len(), "communicator"))?;
     // Those that differ or stand still are what the user looks for.
     let mut states: Vec<_> = report.communicators.iter().collect();
     states.sort_by_key(|state| (state.agree, state.missing == 0));
@@ -36,8 +33,8 @@ pub fn report(out: &mut impl Write, report: &RasReport) -> io::Result<()> {
     if report.mended > 0 {
         writeln!(
             out,
-            "  {WARNING}the JSON of the answers was malformed in {} places and was mended{WARNING:#}",
-            report.mended
+            "  {WARNING}the JSON of the answers was malformed in {} and was mended{WARNING:#}",
+            count(report.mended, "place")
         )?;
     }
     Ok(())

@@ -105,12 +105,29 @@ fn analyze_refuses_what_it_cannot_use_and_says_why() {
     check(&[], "name the folder");
     check(&["/no/such/folder"], "/no/such/folder: ");
     check(&[path, "--run-id", "a", "--stood-still", "nan"], "--stood-still is NaN");
+    check(&[path, "--run-id", "a", "--stood-still", "1e300"], "from 0 to 1000000000");
     check(&[path, "--p2p-timeout-s", "0"], "p2p_timeout_s is 0: ");
     check(
         &[path, "--p2p-timeout-s", "5", "--p2p-match-window-s", "6"],
         "p2p_match_window_s is 6: it must not exceed p2p_timeout_s, which is 5",
     );
+    check(&[path, "--collective-timeout-s", "1e300"], "collective_timeout_s is 1e300: ");
+    // One file shows the other ranks as if they were missing.
+    let run_folder = folder.path().join("tracing/a");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&run_folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    check(&[files[0].to_str().unwrap()], &format!("name {}", run_folder.display()));
     assert_eq!(run(["nccl", "analyze", path, "--run-id", "b"]).code, Some(0));
+}
+
+#[test]
+fn one_is_counted_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    write_folder(&Job::collectives(1, 2), folder.path()).unwrap();
+    let text = run(["nccl", "analyze", folder.path().to_str().unwrap()]);
+    assert_eq!(text.code, Some(0), "{}", text.err);
+    assert!(text.out.contains(" lines of 1 process on 1 communicator\n"), "{}", text.out);
 }
 
 #[test]

@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use deepxtrace_nccl_h2::{
-    Analyzer, Config, Finding, Moment, ReadReport, RunFolder, TraceReader, fr, ras,
+    Analyzer, Config, Finding, MAX_SECONDS, Moment, ReadReport, RunFolder, TraceReader, fr, ras,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{Given, SettingsFlags};
-use super::{dumps, left, ras as answers, warnings};
+use super::warnings::warn;
+use super::{dumps, left, mixed, ras as answers, warnings};
 use crate::commands::Outcome;
 use crate::output::{FAINT, GOOD, Output};
-use crate::text;
+use crate::text::{self, count};
 
 /// A progress bar is shown from this number of bytes on.
 const LONG: u64 = 64 << 20;
@@ -107,7 +108,11 @@ impl Analyze {
         let given = self.settings.read()?;
         let config = self.check(&given)?;
         let run_id = self.run_id.clone().unwrap_or_default();
-        let counts = match self.format.of(&self.paths, self.run_id.as_deref()) {
+        let taken = self.format.of(&self.paths, self.run_id.as_deref());
+        if let (Format::Auto, [folder, ..]) = (self.format, &self.paths[..]) {
+            say_what_is_taken(folder, taken);
+        }
+        let counts = match taken {
             Format::Fr => {
                 self.only_of_traces()?;
                 let stood_still_s = self.stood_still;
@@ -181,8 +186,11 @@ impl Analyze {
     }
 
     fn check(&self, given: &Given) -> anyhow::Result<Config> {
-        if !(self.stood_still >= 0.0 && self.stood_still <= 1e9) {
-            bail!("--stood-still is {}: a number of seconds from 0 on is needed", self.stood_still);
+        if !(0.0..=MAX_SECONDS).contains(&self.stood_still) {
+            let given = self.stood_still;
+            bail!(
+                "--stood-still is {given:?}: it must be a number of seconds from 0 to {MAX_SECONDS}"
+            );
         }
         Ok(given.settings.resolve()?)
     }
@@ -206,6 +214,9 @@ impl Analyze {
         let Some(folder) = self.paths.first().or(given.log_dir.as_ref()) else {
             bail!("name the folder of the traces, or a configuration file with log_dir");
         };
+        if folder.is_file() {
+            refuse_file(folder)?;
+        }
         if let Some(file) = &self.out {
             remove_old(file)?;
         }
@@ -250,9 +261,10 @@ impl Analyze {
             }
         } else {
             let what = format!(
-                "run {run_id} in {place}: {lines} lines of {} processes on {} communicators",
-                analyzer.process_count(),
-                analyzer.communicator_count(),
+                "run {run_id} in {place}: {} of {} on {}",
+                count(lines, "line"),
+                count(analyzer.process_count(), "process"),
+                count(analyzer.communicator_count(), "communicator"),
             );
             summarize(output, &what, &findings)?;
         }
@@ -275,6 +287,34 @@ pub struct Reading {
     pub lines: u64,
     /// The first file that could not be read, and why.
     pub unread: Option<String>,
+}
+
+/// One file is one process: alone, all others would look as if they were missing.
+fn refuse_file(file: &Path) -> anyhow::Result<()> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.display().to_string(),
+        _ => ".".to_owned(),
+    };
+    bail!(
+        "{}: a file, where the folder of all traces of the run is needed: name {folder}",
+        file.display()
+    )
+}
+
+/// Says what of a folder with traces and dumps was not taken.
+fn say_what_is_taken(folder: &Path, taken: Format) {
+    let folder_name = folder.display();
+    match taken {
+        Format::Fr if mixed::has_traces(folder) => warn(&format!(
+            "{folder_name}: traces lie beside the Flight Recorder dumps, and the dumps were taken; \
+             for the traces: --format trace"
+        )),
+        Format::Trace if folder.is_dir() && fr::is_dump(folder) => warn(&format!(
+            "{folder_name}: Flight Recorder dumps lie beside the traces, and the traces were \
+             taken; for the dumps: --format fr"
+        )),
+        _ => {}
+    }
 }
 
 /// Takes the file of an earlier analysis away: nobody shall take it for that of this one.

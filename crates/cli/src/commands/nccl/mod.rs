@@ -5,6 +5,7 @@ mod dumps;
 mod kept;
 mod left;
 mod live;
+mod mixed;
 mod ras;
 mod replay;
 #[cfg(target_os = "linux")]

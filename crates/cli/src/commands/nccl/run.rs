@@ -19,6 +19,7 @@ use super::settings::SettingsFlags;
 use super::watch::EXIT_CODE_FILE;
 use crate::commands::Outcome;
 use crate::output::Output;
+use crate::text;
 
 use launch::Job;
 use watch::{Told, Watcher};
@@ -144,8 +145,7 @@ fn summarize(run: &Prepared, told: &Told, code: u8) {
     let findings = match told.findings {
         0 if !run.analyzes => "not analyzed here".to_owned(),
         0 => "nothing found".to_owned(),
-        1 => "1 finding".to_owned(),
-        many => format!("{many} findings"),
+        many => text::count(many, "finding"),
     };
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for kind in &told.kinds {

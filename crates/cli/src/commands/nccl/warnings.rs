@@ -5,6 +5,7 @@ use std::path::Path;
 use deepxtrace_nccl_h2::{LimitsReached, ReadReport};
 
 pub use crate::output::warn;
+use crate::text::count;
 
 /// Files with bad lines that are named.
 const MOST_FILES: usize = 8;
@@ -20,11 +21,11 @@ pub fn of_reading(report: &ReadReport) {
         }
         let more = file.bad_lines.saturating_sub(MOST_LINES as u64);
         if more > 0 {
-            warn(&format!("{}: {more} more bad lines", file.path.display()));
+            warn(&format!("{}: {}", file.path.display(), count(more, "more bad line")));
         }
     }
     if bad.len() > MOST_FILES {
-        warn(&format!("bad lines in {} more files", bad.len() - MOST_FILES));
+        warn(&format!("bad lines in {}", count(bad.len() - MOST_FILES, "more file")));
     }
 }
 
@@ -43,9 +44,9 @@ pub fn of_limits(reached: LimitsReached) {
         (reached.open_calls, "calls that have not returned"),
         (reached.findings, "findings"),
     ];
-    for (count, what) in kinds {
-        if count > 0 {
-            warn(&format!("{count} {what} were not kept: a bound was reached"));
+    for (number, what) in kinds {
+        if number > 0 {
+            warn(&format!("{number} {what} were not kept: a bound was reached"));
         }
     }
 }

@@ -7,7 +7,7 @@ use deepxtrace_nccl_h2::{
 
 use super::collective::{call, capital, next};
 use super::{Told, heartbeats, named, seconds};
-use crate::text::shown;
+use crate::text::{count, shown};
 
 /// Steps of a chain that are shown.
 const MOST_EDGES: usize = 8;
@@ -38,7 +38,10 @@ pub fn divergence(finding: &Finding, details: &SequenceDivergence) -> Told {
         }
         None => "the ranks never agree".to_owned(),
     });
-    facts.push(format!("{} rounds are explained by it", details.explained_rounds));
+    facts.push(match details.explained_rounds {
+        1 => "1 round is explained by it".to_owned(),
+        rounds => format!("{} are explained by it", count(rounds, "round")),
+    });
     Told {
         what,
         facts,
@@ -121,9 +124,9 @@ pub fn root(details: &RootBlocker) -> Told {
     }
     facts.extend(edges(&details.waits));
     facts.push(format!(
-        "{} waits and {} waiting ranks follow from it; longest {}",
-        details.explained_findings_count,
-        details.waiting_rank_count,
+        "{} and {} follow from it; longest {}",
+        count(details.explained_findings_count, "wait"),
+        count(details.waiting_rank_count, "waiting rank"),
         seconds(details.waited_s),
     ));
     let who =

@@ -6,7 +6,7 @@ use deepxtrace_nccl_h2::{
 };
 
 use super::{Told, heartbeats, named, place, seconds};
-use crate::text::shown;
+use crate::text::{count, shown};
 
 /// Different calls that are shown.
 const MOST_CALLS: usize = 8;
@@ -29,7 +29,10 @@ pub fn mismatch(finding: &Finding, details: &SignatureMismatch) -> Told {
         facts.push(format!("{entered} of {} ranks have entered", details.expected_nranks));
     }
     if !details.explained_findings.is_empty() {
-        facts.push(format!("{} waits elsewhere follow from it", details.explained_findings.len()));
+        facts.push(match details.explained_findings.len() {
+            1 => "1 wait elsewhere follows from it".to_owned(),
+            waits => format!("{waits} waits elsewhere follow from it"),
+        });
     }
     Told {
         what: format!("The ranks call {differs} in {}.", place(finding)),
@@ -53,7 +56,7 @@ fn grouped<T: PartialEq>(calls: &[(i64, T)], show: impl Fn(&T) -> String) -> Vec
     let mut lines: Vec<String> =
         few.iter().map(|(call, members)| format!("{}: {}", named(members), show(call))).collect();
     if more > 0 {
-        lines.push(format!("and {more} more different calls"));
+        lines.push(format!("and {}", count(more, "more different call")));
     }
     lines
 }
@@ -62,7 +65,7 @@ fn grouped<T: PartialEq>(calls: &[(i64, T)], show: impl Fn(&T) -> String) -> Vec
 pub fn call(call: &Signature) -> String {
     let mut text = match (call.count, call.datatype) {
         (..0, _) => call.api.clone(),
-        (count, ..0) => format!("{} of {count} elements", call.api),
+        (elements, ..0) => format!("{} of {}", call.api, count(elements, "element")),
         (count, number) => format!("{} of {count} x {}", call.api, datatype(number)),
     };
     if call.op >= 0 {
@@ -166,7 +169,7 @@ fn statuses(statuses: &[MissingRankStatus]) -> Vec<String> {
                 None => " has written nothing".to_owned(),
             };
             let lost = match status.probe_dropped_events {
-                Some(lost) if lost > 0 => format!(", {lost} events lost"),
+                Some(lost) if lost > 0 => format!(", {} lost", count(lost, "event")),
                 _ => String::new(),
             };
             let life = heartbeats(status.heartbeat, status.heartbeat_age_s);

@@ -1,11 +1,15 @@
 //! Findings about calls that did not return, and about processes.
 
 use deepxtrace_nccl_h2::{
-    ErrorExit, Finding, MissingExit, NoProgress, RankHeartbeatTimeout, RoundMissingExit,
+    ErrorExit, Finding, LastCall, MissingExit, NoProgress, RankHeartbeatTimeout, RoundMissingExit,
 };
 
 use super::collective::capital;
 use super::{Told, heartbeats, named, place, seconds};
+use crate::text::{count, shown};
+
+/// Different latest calls that are shown.
+const MOST_CALLS: usize = 8;
 
 pub fn missing_exit(finding: &Finding, details: &MissingExit) -> Told {
     Told {
@@ -99,19 +103,77 @@ pub fn heartbeat(details: &RankHeartbeatTimeout) -> Told {
 pub fn no_progress(details: &NoProgress) -> Told {
     Told {
         what: format!(
-            "No rank has called anything for {}, though nothing is open and {} processes live.",
+            "No rank has called anything for {}, though no call is open and {}.",
             seconds(details.silent_s),
-            details.live_processes,
+            match details.live_processes {
+                1 => "1 process lives".to_owned(),
+                many => format!("{} live", count(many, "process")),
+            },
         ),
-        facts: details
-            .last_calls
-            .iter()
-            .take(4)
-            .map(|call| format!("rank {}: {} {}", call.rank, call.api, call.phase))
-            .collect(),
+        facts: last_calls(&details.last_calls),
         next:
             "the hang is on the device or outside NCCL: look at the stacks, at nvidia-smi, and for \
                calls on one stream in another order than on the other ranks"
                 .to_owned(),
+    }
+}
+
+/// The latest calls, one line for all ranks that made the same: all of them have returned, and what
+/// the devices still have to do of them is not seen.
+fn last_calls(calls: &[LastCall]) -> Vec<String> {
+    let mut groups: Vec<(&LastCall, Vec<i64>)> = Vec::new();
+    let same = |a: &LastCall, b: &LastCall| {
+        (&a.api, a.comm_seq, &a.comm_uid_hash) == (&b.api, b.comm_seq, &b.comm_uid_hash)
+    };
+    for call in calls {
+        match groups.iter_mut().find(|(known, _)| same(known, call)) {
+            Some((_, ranks)) => ranks.push(call.rank),
+            None => groups.push((call, vec![call.rank])),
+        }
+    }
+    let (few, more) = shown(&groups, MOST_CALLS);
+    let mut lines: Vec<String> = few
+        .iter()
+        .map(|(call, ranks)| {
+            let on = match (call.comm_uid_hash.as_str(), call.comm_seq) {
+                ("", _) => String::new(),
+                (comm, ..0) => format!(" on communicator {comm}"),
+                (comm, seq) => format!(", call {seq} on communicator {comm}"),
+            };
+            format!("{}: last {}{on}, which has returned", named(ranks), call.api)
+        })
+        .collect();
+    if more > 0 {
+        lines.push(format!("and {}", count(more, "more different call")));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_with_the_same_latest_call_are_one_line() {
+        let call = |rank, api: &str, comm_seq, comm: &str| LastCall {
+            api: api.to_owned(),
+            comm_seq,
+            comm_uid_hash: comm.to_owned(),
+            phase: "exit",
+            rank,
+            timestamp_unix_ns: rank,
+        };
+        let calls = [
+            call(0, "ncclAllReduce", 17, "c"),
+            call(1, "ncclAllGather", 4, "d"),
+            call(2, "ncclAllReduce", 17, "c"),
+            call(3, "ncclGroupEnd", -1, ""),
+        ];
+        let expected = [
+            "ranks 0, 2: last ncclAllReduce, call 17 on communicator c, which has returned",
+            "rank 1: last ncclAllGather, call 4 on communicator d, which has returned",
+            "rank 3: last ncclGroupEnd, which has returned",
+        ];
+        assert_eq!(last_calls(&calls), expected);
     }
 }
