@@ -1,15 +1,16 @@
 //! From dumps to findings.
 
+mod apart;
+
 use std::collections::BTreeSet;
 
-use crate::analyzer::signature::{Called, Relation};
+use crate::analyzer::signature::Relation;
 use crate::finding::{
     AmbiguousP2p, CollectiveMissingEnter, Confidence, DatatypeContract, DelayedCollectiveEnter,
-    Details, Explained, Finding, HangType, Heartbeats, MismatchType, MissingRankStatus,
-    P2pCallMismatch, P2pMissingCounterpart, P2pSide, SequenceDivergence, SignatureMismatch,
+    Details, Finding, HangType, Heartbeats, MismatchType, MissingRankStatus, P2pCallMismatch,
+    P2pMissingCounterpart, P2pSide, SignatureMismatch,
 };
 use crate::fr::calls::{Calls, Made};
-use crate::fr::divergence::Diverged;
 use crate::fr::judged::Judged;
 use crate::fr::p2p::{self, Burst, Lone, Numbered, PairMismatch, Pairs, Undecided};
 use crate::fr::replay::{self, Cause, Symptom};
@@ -17,6 +18,7 @@ use crate::fr::report::{Located, Note, Options, ProcessGroup, Report};
 use crate::fr::rounds::{self, Delay, GroupView, Mismatch, Missing, Rounds, Site};
 use crate::fr::set::{Coverage, DumpSet};
 use crate::fr::sites::{self, Sites};
+use crate::fr::stuck;
 
 /// Open calls that an ambiguity lists.
 const MAX_CANDIDATES: usize = 16;
@@ -39,11 +41,16 @@ impl DumpSet {
         analysis.note_dumps();
         let views = (0..).take(self.groups.len()).filter_map(|number| GroupView::new(self, number));
         let judged: Vec<Judged<'_>> = views.map(|view| analysis.judge(view)).collect();
-        let causes = replay::causes(self, &judged, &analysis.calls, options, analysis.end_ns);
+        let mut causes = replay::causes(self, &judged, &analysis.calls, options, analysis.end_ns);
+        let followers = stuck::followers(self, &judged, &mut causes);
+        let of_causes = causes.iter().map(|cause| &cause.explained);
         let explained: BTreeSet<Symptom> =
-            causes.iter().flat_map(|cause| &cause.explained).copied().collect();
+            of_causes.chain(followers.values()).flatten().copied().collect();
         for (place, group) in judged.iter().enumerate() {
             analysis.group(place, group, &explained);
+            let elsewhere = followers.get(&place).into_iter().flatten();
+            let elsewhere = elsewhere.filter_map(|one| analysis.symptom(&judged, *one)).collect();
+            analysis.diverged(group, elsewhere);
         }
         for cause in causes {
             analysis.cause(&judged, cause);
@@ -102,9 +109,6 @@ impl Analysis<'_> {
         self.group_notes(view, rounds, pairs);
         for mismatch in &rounds.mismatches {
             self.mismatch(view, mismatch);
-        }
-        for diverged in &rounds.diverged {
-            self.diverged(view, diverged);
         }
         if let Some(missing) = &rounds.missing
             && !explained.contains(&Symptom::Missing(place))
@@ -208,37 +212,6 @@ impl Analysis<'_> {
                 self.add(view, mismatch.seq, kind, details, sites, &[]);
             }
         }
-    }
-
-    fn diverged(&mut self, view: &GroupView<'_>, diverged: &Diverged) {
-        let Diverged { seq, divergence, missing, .. } = diverged;
-        let describe = |called: &Called| self.calls.describe(called);
-        let rank = |place: usize| view.timelines.get(place).map_or(-1, |one| one.comm_rank);
-        let symptom = |seq: i64, kind: HangType| Explained {
-            comm_seq: seq,
-            comm_uid_hash: view.group.name.to_string(),
-            hang_type: kind.as_str(),
-        };
-        let differing =
-            diverged.listed.iter().map(|seq| symptom(*seq, HangType::CollectiveSignatureMismatch));
-        let open = missing.iter().map(|open| symptom(open.seq, HangType::CollectiveMissingEnter));
-        let mut explained_findings: Vec<Explained> = differing.chain(open).collect();
-        explained_findings.sort();
-        let several = divergence.explanations.len() > 1;
-        let details = Details::SequenceDivergence(SequenceDivergence {
-            confidence: if several { Confidence::Unknown } else { Confidence::Suspected },
-            expected_nranks: size(view),
-            explained_findings,
-            explained_rounds: diverged.rounds.saturating_add(diverged.open),
-            explanations: divergence
-                .explanations
-                .iter()
-                .map(|one| one.worded(describe, rank))
-                .collect(),
-            last_agreed_call: divergence.agreed.1.as_ref().map(describe),
-            last_agreed_seq: divergence.agreed.0,
-        });
-        self.add(view, *seq, HangType::SequenceDivergence, details, &diverged.sites, &[]);
     }
 
     fn missing(&mut self, view: &GroupView<'_>, missing: &Missing) {

@@ -35,6 +35,7 @@ mod report;
 mod rounds;
 mod set;
 mod sites;
+mod stuck;
 mod timeline;
 mod value;
 

@@ -238,6 +238,62 @@ fn another_datatype_of_equal_bytes_is_no_other_call() {
     assert_eq!((&one["kind"], &one["comm_ranks"]), (&json!("skipped"), &json!([1])));
 }
 
+/// A job in whose group of ranks 0 to 2 rank 1 left out call 4 and all that follows hangs, with ranks
+/// 3 and 4 in more groups, in which one call is over.
+fn meshed(groups: &[(&str, &[i64])]) -> Job {
+    let mut job = job(3, &[without(9, &[]), without(9, &[4]), without(9, &[])]);
+    job.entries.insert(3, Vec::new());
+    job.entries.insert(4, Vec::new());
+    for (name, ranks) in groups {
+        job.group(name, ranks);
+        job.all(name, REDUCE, &same(1), DONE);
+    }
+    job
+}
+
+/// Group, number and kind of what a finding explains on other groups.
+fn elsewhere(found: &Value) -> Vec<(String, i64, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = found["explained_findings"].as_array().unwrap().iter();
+    all.filter(|one| one["comm_uid_hash"] != "0")
+        .map(|one| {
+            let seq = one["comm_seq"].as_i64().unwrap();
+            (text(&one["comm_uid_hash"]), seq, text(&one["hang_type"]))
+        })
+        .collect()
+}
+
+#[test]
+fn what_waits_for_a_rank_that_is_stuck_there_is_explained() {
+    // Rank 3 waits for rank 0, which is stuck in group 0.
+    let mut job = meshed(&[("side", &[0, 3])]);
+    job.call(3, "side", REDUCE, &same(5), OPEN);
+    let expected = ("side".to_owned(), 2, "collective_missing_enter".to_owned());
+    assert_eq!(elsewhere(&only(&job.judged(), 4)), std::slice::from_ref(&expected));
+    // Rank 4 waits for rank 3, which waits for rank 0.
+    let mut job = meshed(&[("side", &[0, 3]), ("far", &[3, 4])]);
+    job.call(3, "side", REDUCE, &same(5), OPEN);
+    job.call(4, "far", REDUCE, &same(6), OPEN);
+    let far = ("far".to_owned(), 2, "collective_missing_enter".to_owned());
+    assert_eq!(elsewhere(&only(&job.judged(), 4)), [far, expected]);
+    // A receive from rank 2.
+    let mut job = meshed(&[("pair", &[2, 3])]);
+    job.p2p("pair", (0, 1), false, &same(3), OPEN);
+    let lone = ("pair".to_owned(), 1, "p2p_missing_counterpart".to_owned());
+    assert_eq!(elsewhere(&only(&job.judged(), 4)), [lone]);
+}
+
+#[test]
+fn what_waits_for_a_rank_that_is_not_stuck_there_is_a_finding_of_its_own() {
+    let mut job = meshed(&[("side", &[3, 4])]);
+    job.call(3, "side", REDUCE, &same(5), OPEN);
+    let report = job.judged();
+    let mut found = kinds(&report);
+    found.sort_unstable();
+    let side = ("collective_missing_enter", "side", 2);
+    assert_eq!(found, [side, ("sequence_divergence", "0", 4)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
