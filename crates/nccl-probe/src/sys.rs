@@ -1,6 +1,8 @@
 //! Types of the C interface, and small system calls.
 
 use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -117,7 +119,8 @@ pub fn loaded(name: &CStr) -> *mut c_void {
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
-/// Reads a pointer that may point anywhere, `None` where nothing is mapped.
+/// Reads a pointer that may point anywhere, `None` where nothing is mapped. Sandboxes may refuse the
+/// first way (and emulators lack it), so there is a second one.
 pub fn read_pointer(address: usize) -> Option<usize> {
     let mut value = 0_usize;
     let size = size_of::<usize>();
@@ -125,5 +128,37 @@ pub fn read_pointer(address: usize) -> Option<usize> {
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: size };
     // SAFETY: the system checks the remote address and writes at most `size` bytes to `value`.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    (usize::try_from(read) == Ok(size)).then_some(value)
+    if usize::try_from(read) == Ok(size) {
+        return Some(value);
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM) => read_from_file(address),
+        _ => None,
+    }
+}
+
+/// As [`read_pointer`], by the file that holds the memory of this process.
+fn read_from_file(address: usize) -> Option<usize> {
+    let memory = File::open("/proc/self/mem").ok()?;
+    let mut value = [0; size_of::<usize>()];
+    memory.read_exact_at(&mut value, u64::try_from(address).ok()?).ok()?;
+    Some(usize::from_ne_bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read_from_file, read_pointer};
+
+    #[test]
+    fn pointers_are_read_where_something_is_mapped() {
+        let values = [0x1234_5678_9abc_usize, usize::MAX, 0];
+        for read in [read_pointer, read_from_file] {
+            for value in &values {
+                assert_eq!(read(std::ptr::from_ref(value) as usize), Some(*value));
+            }
+            for nothing in [0, 8, usize::MAX, usize::MAX - 7, 1 << 63] {
+                assert_eq!(read(nothing), None);
+            }
+        }
+    }
 }

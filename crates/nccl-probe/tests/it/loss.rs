@@ -72,7 +72,7 @@ fn a_kill_in_the_middle_of_calls_leaves_whole_records() {
     for pause in [30, 60, 90] {
         let job = Job::new();
         let mut child = job.start(&["burst", "100000000"]);
-        while job.ring_files() == 0 {
+        while job.ring_files() == 0 || !job.trace().exists() {
             sleep(Duration::from_millis(1));
         }
         sleep(Duration::from_millis(pause));
