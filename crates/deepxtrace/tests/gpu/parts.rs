@@ -15,26 +15,34 @@ use crate::support::{Failure, Gpu, Tested, require};
 const LEN: usize = 2310;
 const BYTES: usize = LEN * 8;
 
-/// Every part for a fifth of `--seconds`: how much more the process holds after it, per cycle. What
-/// is ours may leave less than 16 bytes of `malloc` a cycle.
+/// Most bytes of `malloc` that a cycle of a judged part may leave. Single blocks that are kept for
+/// later come and go: 19 were seen over 159 cycles, 1 over 611.
+const MOST_HEAP: f64 = 64.0;
+
+/// Every part for a fifth of `--seconds`: how much more the process holds after it, per cycle. No part
+/// may leave memory of the device or [`MOST_HEAP`]; NCCL's own empty groups (of which 2.28 keeps 176
+/// bytes) and communicators (a few cycles only) are printed and not judged. Nothing else may come to
+/// the GPU meanwhile.
 pub fn each(options: &Options) -> Tested {
     let gpu = Gpu::new(options.device)?;
     let folder = tempfile::tempdir()?;
-    let run = |name: &str, ours: bool, part: &mut dyn FnMut() -> Tested| {
-        let left = measure(options, &gpu, name, part)?;
-        require!(!ours || left < 16.0, "{name}: {left:.1} bytes a cycle are left");
+    let run = |name: &str, judged: bool, part: &mut dyn FnMut() -> Tested| {
+        let (heap, device) = measure(options, &gpu, name, part)?;
+        require!(!judged || heap < MOST_HEAP, "{name}: {heap:.1} bytes a cycle are left");
+        require!(
+            !judged || device <= 0.0,
+            "{name}: {device:.1} bytes of the device a cycle are left"
+        );
         Ok(())
     };
-    run("thread that enters the context", false, &mut || thread(&gpu))?;
-    run("stream", false, &mut stream)?;
-    run("event", false, &mut event)?;
-    run("pinned memory", false, &mut pinned)?;
-    run("device memory", false, &mut device)?;
-    run("counters", false, &mut || {
-        CudaMemory::new(&gpu.device, LEN).map(drop).map_err(Into::into)
-    })?;
-    run("counters and snapshots", false, &mut || snapshots(&gpu))?;
-    run("asynchronous Diagnose", false, &mut || asynchronous(&gpu, folder.path()))?;
+    run("thread that enters the context", true, &mut || thread(&gpu))?;
+    run("stream", true, &mut stream)?;
+    run("event", true, &mut event)?;
+    run("pinned memory", true, &mut pinned)?;
+    run("device memory", true, &mut device)?;
+    run("counters", true, &mut || CudaMemory::new(&gpu.device, LEN).map(drop).map_err(Into::into))?;
+    run("counters and snapshots", true, &mut || snapshots(&gpu))?;
+    run("asynchronous Diagnose", true, &mut || asynchronous(&gpu, folder.path()))?;
     let comm = match communicator(&gpu) {
         Ok(comm) => comm,
         Err(error) => {
@@ -44,23 +52,23 @@ pub fn each(options: &Options) -> Tested {
     };
     let (nccl, raw) = (Nccl::load()?, comm.raw().expose_provenance());
     // SAFETY: the communicator lives until the end.
-    run("borrowed communicator", false, &mut || unsafe {
+    run("borrowed communicator", true, &mut || unsafe {
         Ok(NcclComm::borrow(comm.raw()).map(drop)?)
     })?;
-    run("synchronous Diagnose over NCCL", false, &mut || synchronous(&gpu, &comm, folder.path()))?;
+    run("synchronous Diagnose over NCCL", true, &mut || synchronous(&gpu, &comm, folder.path()))?;
     run("empty group of NCCL", false, &mut || nccl.group(|| 0))?;
-    run("group of NCCL that sends to itself", false, &mut || nccl.to_itself(&gpu, raw))?;
-    run("the same on a thread of its own", false, &mut || nccl.on_a_thread(&gpu, raw))?;
+    run("group of NCCL that sends to itself", true, &mut || nccl.to_itself(&gpu, raw))?;
+    run("the same on a thread of its own", true, &mut || nccl.on_a_thread(&gpu, raw))?;
     run("communicator of NCCL", false, &mut || communicator(&gpu).map(drop))
 }
 
-/// Bytes of `malloc` that a cycle leaves behind.
+/// Bytes of `malloc` and of the device that a cycle leaves behind.
 fn measure(
     options: &Options,
     gpu: &Gpu,
     name: &str,
     part: &mut dyn FnMut() -> Tested,
-) -> Result<f64, Failure> {
+) -> Result<(f64, f64), Failure> {
     let time = options.time / 5;
     let mut turn = |time| -> Result<f64, Failure> {
         let (begin, mut cycles) = (Instant::now(), 0);
@@ -75,15 +83,14 @@ fn measure(
     let cycles = turn(time)?;
     let after = Held::now(gpu)?;
     let a_cycle = |held: fn(&Held) -> i64| (held(&after) - held(&before)) as f64 / cycles;
-    let heap = a_cycle(|held| held.heap);
+    let (heap, device) = (a_cycle(|held| held.heap), a_cycle(|held| held.device));
     println!(
         "figure: {name}: {cycles} cycles; a cycle leaves {heap:.1} B of malloc, {:.1} B of Rust, \
-         {:.1} B resident, {:.1} B on the device",
+         {:.1} B resident, {device:.1} B on the device",
         a_cycle(|held| held.live),
         a_cycle(|held| held.resident),
-        a_cycle(|held| held.device),
     );
-    Ok(heap)
+    Ok((heap, device))
 }
 
 fn check(result: sys::CUresult) -> Tested {
