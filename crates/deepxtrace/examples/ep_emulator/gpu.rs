@@ -89,7 +89,7 @@ struct Tables {
     members: u64,
 }
 
-/// One GPU: a node, or both.
+/// One GPU: a node, both, or a part of one.
 pub struct Gpu {
     pub context: Arc<CudaContext>,
     module: Arc<CudaModule>,
@@ -190,6 +190,19 @@ impl World {
     /// The GPU of a rank.
     pub fn gpu(&self, rank: usize) -> &Gpu {
         &self.gpus[rank * self.gpus.len() / self.template.ranks as usize]
+    }
+
+    /// The GPUs of a node.
+    pub fn gpus_of(&self, node: usize) -> std::ops::Range<usize> {
+        match self.gpus.len() {
+            1 => 0..1,
+            count => node * count / 2..(node + 1) * count / 2,
+        }
+    }
+
+    /// The GPU in the same place of the other node.
+    pub fn across(&self, gpu: usize) -> usize {
+        (gpu + self.gpus.len() / 2) % self.gpus.len()
     }
 
     /// The ranks of a GPU.

@@ -1,8 +1,8 @@
 // Kernels of the EP emulator: one dispatch and combine round of one logical rank. The text of
 // deepxtrace_probe.cuh is put before this file when it is compiled (NVRTC), so there are no includes.
 //
-// A node is one GPU. Memory of a rank is one slab with the same offsets on every rank; slabs of the
-// other node are peer memory, reached over the link between the GPUs. Flags hold the number of the
+// A node is one GPU or several. Memory of a rank is one slab with the same offsets on every rank; slabs
+// on other GPUs are peer memory, reached over the link between the GPUs. Flags hold the number of the
 // round that wrote them, are stored with system-scope release and read with system-scope acquire.
 // Every spin ends after `timeout_ns` and raises the abort flag of every rank, which ends all other
 // spins too. All that is polled lies in the memory of the GPU that polls it: reads of host memory by

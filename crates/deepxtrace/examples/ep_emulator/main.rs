@@ -1,8 +1,8 @@
-//! Sixteen logical ranks on one or two GPUs, in the five phases of the published validation.
+//! Sixteen logical ranks on one GPU or more, in the five phases of the published validation.
 //!
 //! `cargo run --release --example ep_emulator --features cuda -- --help`
 //!
-//! A node is one GPU and the link between the GPUs is the path between the nodes. The kernels are
+//! A node is one GPU, or several, and the link between the GPUs is the path between the nodes. The kernels are
 //! real: barriers, token copies through local and peer memory, gateways, completion flags. They
 //! fill the counters through `deepxtrace_probe.cuh`; what collects and diagnoses them is
 //! deepxtrace as any program uses it.
@@ -209,13 +209,15 @@ impl Shared<'_> {
         self.launchers.wait();
         std::thread::scope(|scope| {
             let directions = (0..2).filter(|&direction| {
-                phase.copies[direction] > 0 && (direction == gpu || self.world.gpus.len() == 1)
+                phase.copies[direction] > 0 && self.world.gpus_of(direction).contains(&gpu)
             });
             let pressures: Vec<_> = directions
                 .map(|direction| {
                     let streams = phase.copies[direction];
                     let (copies, world, stop) = (self.copies, self.world, &self.stop);
-                    scope.spawn(move || (direction, copies.run(world, direction, streams, stop)))
+                    scope.spawn(move || {
+                        (direction, copies.run(world, gpu, direction, streams, stop))
+                    })
                 })
                 .collect();
             if phase.copies != [0, 0] {
@@ -236,7 +238,7 @@ impl Shared<'_> {
             for pressure in pressures {
                 let (direction, rate) = pressure.join().map_err(|_| "the copies panicked")?;
                 println!(
-                    "{}: competing copies from node {direction}: {:.0} GB/s",
+                    "{}: competing copies from node {direction}, GPU {gpu}: {:.0} GB/s",
                     phase.name,
                     rate? / 1e9
                 );

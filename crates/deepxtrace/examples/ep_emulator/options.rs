@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-/// Sixteen logical ranks on one or two GPUs run dispatch and combine rounds in the five phases of
+/// Sixteen logical ranks on one GPU or more run dispatch and combine rounds in the five phases of
 /// the published validation, and beyond; deepxtrace collects and diagnoses them.
 ///
-/// A node is one GPU with eight ranks; the link between the GPUs is the path between the nodes.
+/// A node is one GPU with eight ranks, or several that share them evenly; the link between the GPUs is
+/// the path between the nodes, and between the GPUs of a node.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Options {
-    /// GPUs to use: 2, or 1 for both nodes on one (default: 2 where there are two)
+    /// GPUs to use: 1 for both nodes on one, or an even number that divides the ranks (default: 2 where
+    /// there are two)
     #[arg(long)]
     pub gpus: Option<usize>,
     /// Ranks a node
@@ -156,7 +158,12 @@ impl Options {
             ),
             (self.draws > 0 && self.rounds > 0 && self.windows > 0, "a count is 0"),
             (self.late_rank < self.ranks(), "--late-rank is no rank"),
-            (self.gpus.is_none_or(|gpus| gpus == 1 || gpus == 2), "--gpus must be 1 or 2"),
+            (
+                self.gpus.is_none_or(|gpus| {
+                    gpus == 1 || gpus.is_multiple_of(2) && multiple(gpus, self.ranks())
+                }),
+                "--gpus must be 1, or even and a divisor of the ranks",
+            ),
         ];
         match checks.iter().find(|(fine, _)| !fine) {
             Some((_, text)) => Err((*text).to_owned()),

@@ -13,36 +13,39 @@ const BYTES: usize = 4 << 20;
 /// Copies that are enqueued at a time on a stream.
 const BATCH: usize = 16;
 
-/// A buffer on each node for each direction.
+/// A buffer on each GPU for each direction.
 pub struct Copies {
-    /// `[direction]`: from, to.
-    buffers: [[u64; 2]; 2],
+    /// `[direction][GPU of the node that it comes from]`: from, to.
+    buffers: [Vec<[u64; 2]>; 2],
 }
 
 impl Copies {
     pub fn new(world: &World) -> Result<Self, Failure> {
-        let (near, far) = (&world.gpus[0], &world.gpus[world.gpus.len() - 1]);
-        let on = |gpu: &crate::gpu::Gpu| -> Result<u64, Failure> {
-            gpu.context.bind_to_thread()?;
+        let on = |gpu: usize| -> Result<u64, Failure> {
+            world.gpus[gpu].context.bind_to_thread()?;
             zeroed(BYTES)
         };
-        Ok(Self { buffers: [[on(near)?, on(far)?], [on(far)?, on(near)?]] })
+        let pairs = |direction| -> Result<Vec<_>, Failure> {
+            let from = world.gpus_of(direction);
+            from.map(|gpu| Ok([on(gpu)?, on(world.across(gpu))?])).collect()
+        };
+        Ok(Self { buffers: [pairs(0)?, pairs(1)?] })
     }
 
-    /// Copies in one direction on `streams` streams until `stop` is set; bytes a second.
+    /// Copies from one GPU in one direction on `streams` streams until `stop` is set; bytes a second.
     pub fn run(
         &self,
         world: &World,
+        gpu: usize,
         direction: usize,
         streams: usize,
         stop: &AtomicBool,
     ) -> Result<f64, Failure> {
-        let gpu = if direction == 0 { 0 } else { world.gpus.len() - 1 };
         let context = &world.gpus[gpu].context;
         context.bind_to_thread()?;
         let streams: Vec<_> =
             (0..streams).map(|_| context.new_stream()).collect::<Result<_, _>>()?;
-        let [from, to] = self.buffers[direction];
+        let [from, to] = self.buffers[direction][gpu - world.gpus_of(direction).start];
         let (begin, mut copies) = (Instant::now(), 0_usize);
         let mut before = Vec::new();
         while !stop.load(Ordering::Relaxed) {
