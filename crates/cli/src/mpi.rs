@@ -30,6 +30,7 @@ pub struct Mpi {
     world: SimpleCommunicator,
     rank: usize,
     size: usize,
+    patience: Duration,
     // Ends MPI when dropped.
     _universe: Universe,
 }
@@ -49,12 +50,17 @@ impl Mpi {
         let world = universe.world();
         let number = |of: Rank| usize::try_from(of).unwrap_or(0);
         let (rank, size) = (number(world.rank()), number(world.size()));
-        Ok(Self { world, rank, size, _universe: universe })
+        Ok(Self { world, rank, size, patience: PATIENCE, _universe: universe })
     }
 
     /// Whether this process prints what was found.
     pub fn is_root(&self) -> bool {
         self.rank == 0
+    }
+
+    /// Says that processes may pause for some time between two exchanges.
+    pub fn expect_pauses(&mut self, pause: Duration) {
+        self.patience = PATIENCE.saturating_add(pause);
     }
 
     /// How this process is called in messages.
@@ -180,9 +186,9 @@ impl Exchange for Mpi {
                     (since, pause) = (Instant::now(), Duration::ZERO);
                     continue;
                 }
-                if since.elapsed() > PATIENCE {
+                if since.elapsed() > self.patience {
                     // What is under way can be neither awaited nor left.
-                    self.give_up(&silent(&received));
+                    self.give_up(&silent(&received, self.patience));
                 }
                 std::thread::sleep(pause);
                 pause = (pause * 2).clamp(Duration::from_micros(20), PAUSE);
@@ -198,10 +204,10 @@ fn ranks() -> impl Iterator<Item = Rank> {
 }
 
 /// Names the processes that have sent nothing.
-fn silent(received: &[Option<Vec<u8>>]) -> String {
+fn silent(received: &[Option<Vec<u8>>], patience: Duration) -> String {
     let silent = received.iter().enumerate().filter(|(_, place)| place.is_none());
     let names: Vec<String> = silent.map(|(rank, _)| rank.to_string()).collect();
-    let seconds = PATIENCE.as_secs();
+    let seconds = patience.as_secs();
     match &names[..] {
         [] => format!("what was sent was not taken for {seconds} s"),
         names => format!("nothing came from process {} for {seconds} s", names.join(", ")),
@@ -215,7 +221,7 @@ mod tests {
     #[test]
     fn those_that_are_silent_are_named() {
         let received = [Some(vec![]), None, Some(vec![1]), None];
-        assert_eq!(silent(&received), "nothing came from process 1, 3 for 600 s");
-        assert_eq!(silent(&[Some(vec![])]), "what was sent was not taken for 600 s");
+        assert_eq!(silent(&received, PATIENCE), "nothing came from process 1, 3 for 600 s");
+        assert_eq!(silent(&[Some(vec![])], PATIENCE), "what was sent was not taken for 600 s");
     }
 }

@@ -6,6 +6,8 @@
 //! the end what is open. The root makes one [`Analyzer`](crate::Analyzer) of that, which gives the
 //! findings that it would have given if it had read all files itself.
 //!
+//! [`analyze`] does so for a trace that has ended, [`Watch`] for a job that runs.
+//!
 //! How bytes move is left to an [`Exchange`]: [`InMemory`] for threads of one process, and whatever
 //! the caller has between machines.
 //!

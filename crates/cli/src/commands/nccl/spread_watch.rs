@@ -101,6 +101,7 @@ pub fn watch(
     let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
     let interval = seconds(wanting.config.scan_interval_s);
     let grace = seconds(wanting.config.failure_grace_period_s);
+    mpi.expect_pauses(interval);
     let began = Instant::now();
     let mut here = Place::Sought;
     let mut run_id = wanting.run_id.clone();
