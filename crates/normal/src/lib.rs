@@ -38,7 +38,7 @@
 //! - `A <- A * exp(c(x0) - c(x))`, with `c` the line.
 //!
 //! Against the typical cell no cell is thereby brought higher than by the straight line. On the
-//! windows of two H200s the largest column of a healthy window fell from 1.33 to 1.19; a column had to
+//! windows of two H200s the largest column of a healthy window fell from 1.33 to 1.18; a column had to
 //! be slowed 1.27x to be found, on average over all ranks, where it had to be 1.31x. `docs/gpu.md` has
 //! the numbers.
 //!
@@ -60,8 +60,9 @@
 //!
 //! This takes the samples of one launch as waited for at the same time, as the probes define them. GPUs
 //! run at more than 1 GHz, so that a cycle for a nanosecond forgives rather more than it should. On
-//! two H200s the excess was 1.4 to 6.1 times the lateness where a slow path or more tokens made
-//! ranks late, and at most 0.03 of it where a rank computed longer.
+//! two H200s the excess was 1.4 to 8.0 times the lateness where a slow path or more tokens made
+//! ranks late, and at most 0.10 of it where a rank computed longer. Where one rank had several times the
+//! tokens of others, all ranks of its node came late with it, and those with few tokens are accused.
 //!
 //! # Features
 //!
