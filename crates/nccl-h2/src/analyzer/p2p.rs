@@ -393,16 +393,25 @@ impl Channels {
     }
 
     /// Notes in each waiting call of a channel when it was given as missing its counterpart.
-    pub(crate) fn mark(&mut self, id: ChannelId, now: i64, which: impl Fn(&Pending) -> bool) {
+    /// Gives the processes that made them.
+    pub(crate) fn mark(
+        &mut self,
+        id: ChannelId,
+        now: i64,
+        which: impl Fn(&Pending) -> bool,
+    ) -> Vec<ProcessId> {
+        let mut marked = Vec::new();
         let channel = &self.list[id.0 as usize];
         let queues = [channel.queue, channel.loose[0], channel.loose[1]];
         for queue in queues.into_iter().flatten() {
             for call in &mut self.queues[queue.0 as usize] {
                 if call.reported.is_none() && which(call) {
                     call.reported = Some(now);
+                    marked.push(call.process);
                 }
             }
         }
+        marked
     }
 
     /// Drops the waiting calls of a channel for which `which` holds: their numbers are done with.

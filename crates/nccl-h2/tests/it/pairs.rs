@@ -3,7 +3,7 @@
 use deepxtrace_nccl_h2::{Confidence, HangType, Settings};
 
 use crate::only;
-use crate::support::{Made, Session, kinds, recv, send};
+use crate::support::{Made, Session, call, kinds, recv, send};
 
 /// A pair that enters at a time.
 fn pair(session: &mut Session, seconds: f64, (src, dst): (i64, i64), nranks: i64, index: i64) {
@@ -315,4 +315,27 @@ fn a_match_window_above_the_timeout_is_refused() {
         Settings { p2p_timeout_s: Some(5.0), p2p_match_window_s: Some(6.0), ..Settings::default() };
     let error = settings.resolve().unwrap_err().to_string();
     assert!(error.starts_with("p2p_match_window_s is 6"), "{error}");
+}
+
+#[test]
+fn a_lone_receive_that_does_not_return_is_told_once_however_often_one_looks() {
+    for (host_s, peer) in [(0.0, 1), (0.0, 2)] {
+        let mut session = Session::new();
+        session.made(0.0, recv("c", 2, 4, peer, 0).numbered(42).host(host_s));
+        let found: Vec<_> =
+            [100.0, 1000.0, 5000.0].into_iter().flat_map(|seconds| session.scan(seconds)).collect();
+        assert_eq!(kinds(&found), [HangType::P2pMissingCounterpart], "from {peer}");
+        assert_eq!(session.finish(9000.0), []);
+    }
+}
+
+#[test]
+fn the_end_of_a_group_with_a_lone_send_is_told_with_it() {
+    let mut session = Session::new();
+    session.done(0.0, send("c", 0, 2, 1, 0).group(3).numbered(1));
+    session.made(0.0, call("ncclGroupEnd", "", 0, -1, -1).group(3).numbered(2));
+    let found: Vec<_> =
+        [100.0, 1000.0, 5000.0].into_iter().flat_map(|seconds| session.scan(seconds)).collect();
+    assert_eq!(kinds(&found), [HangType::P2pMissingCounterpart]);
+    assert_eq!(session.finish(9000.0), []);
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::comm::CommId;
+use super::super::operation::Operation;
+use super::super::p2p::Pending;
 use super::super::process::ProcessId;
 use super::super::round::RoundId;
 use super::super::{Analyzer, Ready, nanoseconds, seconds};
@@ -186,8 +188,20 @@ impl Analyzer {
         let timeout = nanoseconds(self.config.p2p_timeout_s);
         for &id in channels {
             self.channels[id].missing_reported = true;
-            self.channels
-                .mark(id, scan.now, |call| scan.ended || scan.age(call.receipt) >= timeout);
+            let overdue = |call: &Pending| scan.ended || scan.age(call.receipt) >= timeout;
+            let marked = self.channels.mark(id, scan.now, overdue);
+            self.mark_returns(&marked);
+        }
+    }
+
+    /// That sends and receives that were given, or the groups around them, do not return is no
+    /// finding of its own, now or at a later scan.
+    pub(super) fn mark_returns(&mut self, processes: &[ProcessId]) {
+        use Operation::{GroupEnd, Recv, Send};
+        for id in processes {
+            for open in &mut self.processes[*id].open {
+                open.reported |= matches!(open.operation, Send | Recv | GroupEnd);
+            }
         }
     }
 

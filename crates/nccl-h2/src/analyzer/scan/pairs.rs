@@ -118,7 +118,8 @@ impl Analyzer {
             return;
         }
         open.sort_by_key(|call| (call.unix, call.side, call.call_seq));
-        self.channels.mark(id, scan.now, |call| times.near(call, window));
+        let marked = self.channels.mark(id, scan.now, |call| times.near(call, window));
+        self.mark_returns(&marked);
         if std::mem::replace(&mut self.channels[id].missing_reported, true) {
             return;
         }
