@@ -142,7 +142,8 @@ struct Found {
 fn cost_of(edit: &Edit) -> usize {
     match edit.kind {
         Kind::Skipped | Kind::Extra => edit.shift,
-        Kind::Swapped | Kind::Wrong => 1,
+        Kind::Swapped => 1,
+        Kind::Wrong => edit.shift.max(1),
         Kind::Branched => MAX_SHIFT + 1,
     }
 }
@@ -184,10 +185,7 @@ fn edits(reference: &Sequence, other: &Sequence) -> Vec<Edit> {
     let mut found = shifts(reference, other, at);
     found.extend(swap(reference, other, at));
     let next = differs(at + 1);
-    if next.is_none() {
-        let score = (both - at - 1) as i64 - (reference.len().abs_diff(other.len())) as i64;
-        found.push(Edit { kind: Kind::Wrong, at, shift: 0, score });
-    }
+    found.extend(wrong(reference, other, at));
     let best = found.iter().map(|edit| (edit.score, std::cmp::Reverse(edit.shift))).max();
     if let Some(best) = best {
         found.retain(|edit| (edit.score, std::cmp::Reverse(edit.shift)) == best);
@@ -206,15 +204,37 @@ fn edits(reference: &Sequence, other: &Sequence) -> Vec<Edit> {
     }
 }
 
+/// One wrong call and no other difference; or several in a row, of the same functions, after which all
+/// agree again: as many calls on both sides need no shift.
+fn wrong(reference: &Sequence, other: &Sequence, at: usize) -> Option<Edit> {
+    let both = reference.len().min(other.len());
+    let fitting = |at: usize| fits(reference.get(at), other.get(at));
+    let run = (at..both).take_while(|&at| !fitting(at)).count();
+    let several = || {
+        run <= MAX_SHIFT
+            && at + run < both
+            && same_functions(&reference[at..at + run], &other[at..at + run])
+    };
+    let fine = (run == 1 || several()) && (at + run..both).all(fitting);
+    let score = (both - at - run) as i64 - reference.len().abs_diff(other.len()) as i64;
+    // Where a shift by fewer calls explains as much, it is the shorter explanation.
+    fine.then_some(Edit { kind: Kind::Wrong, at, shift: if run == 1 { 0 } else { run }, score })
+}
+
+/// Whether calls differ in their parameters only.
+fn same_functions(a: &[Option<Called>], b: &[Option<Called>]) -> bool {
+    a.iter().zip(b).all(|pair| match pair {
+        (Some(a), Some(b)) => a.operation == b.operation,
+        _ => true,
+    })
+}
+
 /// Whether only parameters differ, and calls that agree stand between them: the same wrong parameter
 /// again and again.
 fn repeated_parameter(reference: &Sequence, other: &Sequence, at: usize) -> bool {
-    let pairs = || reference.iter().zip(other).skip(at);
-    let same_function = |(a, b): (&Option<Called>, &Option<Called>)| match (a, b) {
-        (Some(a), Some(b)) => a.operation == b.operation,
-        _ => true,
-    };
-    pairs().all(same_function) && pairs().any(|(a, b)| fits(Some(a), Some(b)))
+    let both = reference.len().min(other.len());
+    same_functions(&reference[at..both], &other[at..both])
+        && (at..both).any(|at| fits(reference.get(at), other.get(at)))
 }
 
 /// Calls left out, or made in addition.
@@ -455,6 +475,17 @@ mod tests {
         assert_eq!(explained(&["abcd", "azcd", "abcd"]), None, "another function");
         assert_eq!(explained(&["ab", "ax"]), None, "the last call");
         assert_eq!(explained(&["axcdefgh", "abcdefyh"]), None, "two of them, far apart");
+    }
+
+    #[test]
+    fn wrong_parameters_in_a_row_are_no_divergence() {
+        assert_eq!(explained(&["aaaaaa", "aabbaa"]), None, "as many calls on both sides");
+        assert_eq!(explained(&["abcdefg", "abklefg", "abcdefg"]), None);
+        // Of other functions they are a branch, and one call more explains more with less.
+        let branched = vec![(DivergenceKind::Branched, vec![1], [101, 101])];
+        assert_eq!(explained(&["abcd", "ayzd", "abcd"]), Some(branched));
+        let extra = vec![(DivergenceKind::Extra, vec![1], [101, 101])];
+        assert_eq!(explained(&["abcc", "akbc", "abcc"]), Some(extra));
     }
 
     #[test]
