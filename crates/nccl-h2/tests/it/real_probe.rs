@@ -49,19 +49,32 @@ const SHIFTED: &[(&str, &[(&str, &str)])] = &[
     ("extra", &[("sequence_divergence", "unknown")]),
 ];
 
+/// Tensor, pipeline and data groups at once. The mismatch is in two calls in a row, after which both
+/// ranks make the same calls again.
+const GROUPS: &[(&str, &[(&str, &str)])] = &[
+    ("healthy", &[]),
+    ("mismatch", &[("collective_signature_mismatch", "confirmed")]),
+    ("missing", &[("collective_missing_enter", "observed")]),
+];
+
 #[test]
 fn each_scenario_gives_what_was_done_and_nothing_else() {
-    check(EXPECTED);
+    check("real/h200x2_probe.tar.gz", EXPECTED);
 }
 
 #[test]
 fn a_shifted_sequence_gives_the_one_call_that_differs() {
-    check(SHIFTED);
+    check("real/h200x2_probe.tar.gz", SHIFTED);
 }
 
-fn check(scenarios: &[(&str, &[(&str, &str)])]) {
+#[test]
+fn each_fault_in_one_of_several_groups_is_found_and_nothing_else() {
+    check("real/h200x2_groups.tar.gz", GROUPS);
+}
+
+fn check(archive: &str, scenarios: &[(&str, &[(&str, &str)])]) {
     let folder = tempfile::tempdir().unwrap();
-    unpack("real/h200x2_probe.tar.gz", folder.path());
+    unpack(archive, folder.path());
     let mut wrong = Vec::new();
     for (scenario, expected) in scenarios {
         let found = found(folder.path(), scenario);
