@@ -153,6 +153,8 @@ fn a_folder_without_windows_and_a_damaged_window_are_errors() {
     std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
     let run_damaged = run(["normal", "analyze", folder.path().to_str().unwrap(), "--json"]);
     assert_eq!(run_damaged.code, Some(2));
-    let begin = format!("deepxtrace: {}: not a whole NPZ archive", damaged.display());
+    let begin = format!("deepxtrace: warning: {}: not a whole NPZ archive", damaged.display());
     assert!(run_damaged.err.starts_with(&begin), "{}", run_damaged.err);
+    assert!(run_damaged.err.ends_with("deepxtrace: 1 of 2 files could not be used\n"));
+    assert_eq!(run_damaged.json().len(), 1, "the whole window is diagnosed");
 }
