@@ -62,7 +62,8 @@ pub(crate) struct Channel {
     pub(crate) dst: i64,
     /// Numbered calls that wait, by number; on one number there is one side only.
     queue: Option<QueueId>,
-    /// Calls without a number that wait, by side, in order of arrival.
+    /// Calls without a number that wait, by side, sorted by wall clock; of one time in order of
+    /// arrival.
     loose: [Option<QueueId>; 2],
     /// Numbers that are done with.
     done: RangeSet,
@@ -281,7 +282,8 @@ impl Channels {
             channel.dropped += 1;
             return Paired::NoRoom;
         }
-        waiting.push_back(call);
+        // A clock may go back, and a call may have none: it still has its place.
+        waiting.insert(after_time(waiting, call.unix), call);
         self.waiting += 1;
         self.list_active(id);
         Paired::Waits
@@ -471,7 +473,16 @@ fn place(queue: &VecDeque<Pending>, index: i64) -> usize {
     }
 }
 
-/// The earliest call in a queue that moves the same and lies within the window of another.
+/// Behind the calls up to a time in a queue sorted by time.
+#[inline]
+fn after_time(queue: &VecDeque<Pending>, unix: i64) -> usize {
+    match queue.back() {
+        Some(back) if back.unix > unix => queue.partition_point(|known| known.unix <= unix),
+        _ => queue.len(),
+    }
+}
+
+/// The earliest call in a queue, sorted by time, that moves the same and lies within the window of another.
 fn earliest_equal(queue: &VecDeque<Pending>, call: &Pending, window: i64) -> Option<usize> {
     let from = queue.partition_point(|known| known.unix < call.unix.saturating_sub(window));
     let near = queue.iter().enumerate().skip(from).take(MAX_CANDIDATES);

@@ -210,6 +210,31 @@ fn without_an_index_complete_traces_are_numbered_in_order() {
 }
 
 #[test]
+fn a_clock_that_goes_back_for_one_call_keeps_no_other_from_its_pair() {
+    // What was paired before must not matter.
+    for before in 0..20 {
+        let mut session = Session::new();
+        for seq in 0..before {
+            bare(&mut session, 0.0, send("c", 0, 2, 1, 0).count(100 + seq), seq);
+            bare(&mut session, 0.0, recv("c", 1, 2, 0, 0).count(100 + seq), seq);
+        }
+        // Neither trace has a start: nothing is numbered. The clock of one send is 100 s back.
+        for count in 0..8 {
+            let clock = if count == 4 { -99.0 } else { 1.0 };
+            let made = send("c", 0, 2, 1, 0).count(count).host(clock);
+            bare(&mut session, 1.0, made, before + count);
+        }
+        for count in 0..8 {
+            bare(&mut session, 2.0, recv("c", 1, 2, 0, 0).count(count), before + count);
+        }
+        assert_eq!(session.analyzer.open_p2p_calls(), 2, "that send and its receive, {before}");
+        let late = recv("c", 1, 2, 0, 0).count(4).host(-98.0);
+        bare(&mut session, 3.0, late, before + 8);
+        assert_eq!(session.analyzer.open_p2p_calls(), 1, "the receive of the other time, {before}");
+    }
+}
+
+#[test]
 fn eight_thousand_healthy_pairs_without_index_give_nothing_at_a_cost_that_is_linear() {
     let cost = |pairs: i64| {
         let mut session = Session::new();

@@ -296,6 +296,29 @@ proptest! {
     }
 }
 
+#[test]
+fn a_call_without_a_clock_and_without_a_number_gives_the_same_in_several_places() {
+    let late = Fault::Late { rank: 0, call: 1, ns: 45_000_000_000 };
+    let job = job(false, Some(&late));
+    let folder = tempfile::tempdir().unwrap();
+    let (traces, heartbeats) = (folder.path().join("t"), folder.path().join("h"));
+    // The start of rank 0 is not told, so its calls have no number. One of its sends is on another
+    // communicator, one has no clock.
+    let changes = [(0, 0, 11, 0), (0, 90, 10, 0), (0, 320, 22, 0)];
+    write(&job, &traces, &heartbeats, &changes, &[]);
+    let expected = whole(&traces, Some(&heartbeats), job.run_id());
+    for places in [2, 3, 8] {
+        // One place reads everything, and the communicators are placed by their names.
+        let (told, _) =
+            spread(&traces, Some(&heartbeats), job.run_id(), places, 20_000, |_, at| at == 0);
+        assert_eq!(told, expected, "{places} places");
+    }
+    // Both sends and the receives that they were for, a receive that was made 45 s before the late
+    // send and so out of its window, and the last of the sends after it: they move the same, so each
+    // has met the receive after its own.
+    assert_eq!(expected.open, (0, 6));
+}
+
 /// What a scan of a live job tells.
 type Scan = (Vec<String>, String, LimitsReached);
 
