@@ -404,3 +404,15 @@ fn another_program_in_the_same_process_begins_anew() {
     session.done(11.0, reduce("d", 0, 1, 0).numbered(1));
     assert_eq!(session.scan(500.0), []);
 }
+
+#[test]
+fn a_call_on_a_communicator_that_its_rank_has_destroyed_is_told_once() {
+    let mut session = Session::new();
+    session.done(0.0, reduce("c", 0, 4, 7).numbered(1));
+    session.made(1.0, call("ncclCommDestroy", "c", 0, 4, -1).numbered(2).destroyed());
+    session.made(2.0, reduce("c", 0, 4, 8).numbered(3));
+    let scans = [1000.0, 2000.0, 9000.0].map(|seconds| session.scan(seconds));
+    let found: Vec<_> = scans.into_iter().flatten().collect();
+    assert_eq!(kinds(&found), [HangType::CollectiveMissingEnter]);
+    assert_eq!(session.finish(10_000.0), []);
+}

@@ -1,6 +1,7 @@
 //! Dropping what was given and waits for nothing more.
 
-use super::super::round::{EntryState, Round};
+use super::super::process::ProcessId;
+use super::super::round::{EntryState, Round, RoundId};
 use super::super::{Analyzer, nanoseconds};
 use super::Scan;
 
@@ -13,6 +14,7 @@ impl Analyzer {
             .map(|(id, _)| id)
             .collect();
         for id in gone {
+            self.mark_returns_from(id);
             self.drop_round(id);
         }
         let grace = nanoseconds(self.config.p2p_timeout_s);
@@ -20,6 +22,23 @@ impl Analyzer {
             self.channels.forget(id, |call| {
                 call.reported.is_some_and(|reported| scan.age(reported) >= grace)
             });
+        }
+    }
+
+    /// A rank that calls on a communicator which it has destroyed is in a round that is given, and then
+    /// forgotten: that the call does not return is no finding of its own later.
+    fn mark_returns_from(&mut self, id: RoundId) {
+        let round = &self.rounds[id];
+        if !round.missing_reported {
+            return;
+        }
+        let (comm, seq) = (round.comm, round.seq);
+        let members: Vec<ProcessId> =
+            self.comms[comm].members.iter().filter_map(|member| member.process).collect();
+        for process in members {
+            for open in &mut self.processes[process].open {
+                open.reported |= open.comm == Some(comm) && open.comm_seq == seq;
+            }
         }
     }
 
