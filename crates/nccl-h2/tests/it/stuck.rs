@@ -416,3 +416,14 @@ fn a_call_on_a_communicator_that_its_rank_has_destroyed_is_told_once() {
     assert_eq!(kinds(&found), [HangType::CollectiveMissingEnter]);
     assert_eq!(session.finish(10_000.0), []);
 }
+
+#[test]
+fn what_a_rank_called_behind_its_lone_send_is_told_with_it() {
+    let mut session = Session::new();
+    session.made(0.0, send("c", 2, 4, 0, 0).numbered(1));
+    session.made(1.0, call("ncclCommSplit", "b", 2, 4, 10).numbered(2));
+    let scans = [1000.0, 2000.0, 9000.0].map(|seconds| session.scan(seconds));
+    let found: Vec<_> = scans.into_iter().flatten().collect();
+    assert_eq!(kinds(&found), [HangType::P2pMissingCounterpart]);
+    assert_eq!(session.finish(10_000.0), []);
+}

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::comm::CommId;
-use super::super::operation::Operation;
 use super::super::p2p::Pending;
 use super::super::process::ProcessId;
 use super::super::round::RoundId;
@@ -194,13 +193,13 @@ impl Analyzer {
         }
     }
 
-    /// That sends and receives that were given, or the groups around them, do not return is no
-    /// finding of its own, now or at a later scan.
+    /// That a process does not return from what it is in when its sends and receives are given (these,
+    /// the group around them, or what it called behind them) is no finding of its own, now or at a
+    /// later scan.
     pub(super) fn mark_returns(&mut self, processes: &[ProcessId]) {
-        use Operation::{GroupEnd, Recv, Send};
         for id in processes {
             for open in &mut self.processes[*id].open {
-                open.reported |= matches!(open.operation, Send | Recv | GroupEnd);
+                open.reported = true;
             }
         }
     }
