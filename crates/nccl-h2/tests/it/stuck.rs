@@ -427,3 +427,16 @@ fn what_a_rank_called_behind_its_lone_send_is_told_with_it() {
     assert_eq!(kinds(&found), [HangType::P2pMissingCounterpart]);
     assert_eq!(session.finish(10_000.0), []);
 }
+
+#[test]
+fn the_call_in_which_a_named_root_is_stuck_is_told_once() {
+    let mut session = Session::new();
+    // A collective of nothing waits for nobody; its rank is what the creation of "c" waits for.
+    session.made(0.0, reduce("c", 0, 4, 0).numbered(1).count(0));
+    session.event(0.0, 1, EventKind::CommInit(call("ncclCommInitRank", "c", 1, 4, 7).call));
+    session.made(0.0, reduce("a", 1, 4, 1).numbered(2));
+    let scans = [1000.0, 2000.0, 9000.0].map(|seconds| session.scan(seconds));
+    let found: Vec<_> = scans.into_iter().flatten().collect();
+    assert_eq!(kinds(&found), [HangType::RootBlocker]);
+    assert_eq!(session.finish(10_000.0), []);
+}

@@ -90,8 +90,10 @@ impl Analyzer {
                 ([wait], _) => found.push(self.plain(wait, scan)),
                 (_, End::Circle(_)) => found.push(self.deadlock(members, &ranks, scan)),
                 _ => {
-                    excused.extend(ranks.iter().filter_map(process_of));
+                    let named: Vec<ProcessId> = ranks.iter().filter_map(process_of).collect();
+                    excused.extend(&named);
                     found.push(self.root_blocker(members, &ranks, scan));
+                    self.mark_returns(&named);
                 }
             }
             let ranks = ranks.iter().map(|&node| (node, self.calls_of(node))).collect();
@@ -193,9 +195,9 @@ impl Analyzer {
         }
     }
 
-    /// That a process does not return from what it is in when its sends and receives are given (these,
-    /// the group around them, or what it called behind them) is no finding of its own, now or at a
-    /// later scan.
+    /// That a process does not return from what it is in is no finding of its own, now or at a later
+    /// scan, when its sends and receives are given (these, the group around them, or what it called
+    /// behind them), or when it is named as what others wait for, with its latest call.
     pub(super) fn mark_returns(&mut self, processes: &[ProcessId]) {
         for id in processes {
             for open in &mut self.processes[*id].open {
