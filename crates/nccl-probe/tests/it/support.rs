@@ -166,8 +166,9 @@ impl Job {
         self.events()
     }
 
-    /// Writes what dead processes left to the trace.
+    /// Writes what dead processes left to the trace. A process may die before it has made the folder.
     pub fn recover(&self) -> deepxtrace_nccl_ring::Recovered {
+        fs::create_dir_all(self.trace()).unwrap();
         deepxtrace_nccl_ring::recover(&self.trace(), self.rings.path()).unwrap()
     }
 
