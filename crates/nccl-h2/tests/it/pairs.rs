@@ -3,7 +3,7 @@
 use deepxtrace_nccl_h2::{Confidence, HangType, Settings};
 
 use crate::only;
-use crate::support::{Made, Session, call, kinds, recv, send};
+use crate::support::{Made, Session, call, kinds, recv, reduce, send};
 
 /// A pair that enters at a time.
 fn pair(session: &mut Session, seconds: f64, (src, dst): (i64, i64), nranks: i64, index: i64) {
@@ -277,6 +277,21 @@ fn without_index_and_start_only_calls_near_in_time_are_paired() {
     bare(&mut session, 10.0, recv("c", 1, 2, 0, 0).host(31.0), 1);
     assert_eq!(session.analyzer.open_p2p_calls(), 2);
     assert_eq!(kinds(&session.scan(100.0)), [HangType::P2pMissingCounterpart]);
+}
+
+#[test]
+fn calls_that_might_belong_together_do_not_hide_what_their_ranks_are_stuck_in() {
+    let mut session = Session::new();
+    bare(&mut session, 0.0, send("c", 0, 2, 1, 0).count(5), 1);
+    bare(&mut session, 1.0, recv("c", 1, 2, 0, 0).count(6), 1);
+    bare(&mut session, 2.0, recv("c", 1, 2, 0, 1).count(7), 2);
+    for rank in 0..2 {
+        session.made(50.0, reduce("d", rank, 2, 4).numbered(9));
+    }
+    let scans = [62.0, 200.0, 900.0].map(|seconds| session.scan(seconds));
+    let found: Vec<_> = scans.into_iter().flatten().collect();
+    let expected = [HangType::AmbiguousP2pMatch, HangType::CollectiveAllRanksStuck];
+    assert_eq!(kinds(&found), expected);
 }
 
 #[test]

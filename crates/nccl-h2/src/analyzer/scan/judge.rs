@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::comm::CommId;
+use super::super::operation::Operation;
 use super::super::p2p::Pending;
 use super::super::process::ProcessId;
 use super::super::round::RoundId;
@@ -93,7 +94,7 @@ impl Analyzer {
                     let named: Vec<ProcessId> = ranks.iter().filter_map(process_of).collect();
                     excused.extend(&named);
                     found.push(self.root_blocker(members, &ranks, scan));
-                    self.mark_returns(&named);
+                    self.mark_returns(&named, |_| true);
                 }
             }
             let ranks = ranks.iter().map(|&node| (node, self.calls_of(node))).collect();
@@ -191,17 +192,21 @@ impl Analyzer {
             self.channels[id].missing_reported = true;
             let overdue = |call: &Pending| scan.ended || scan.age(call.receipt) >= timeout;
             let marked = self.channels.mark(id, scan.now, overdue);
-            self.mark_returns(&marked);
+            self.mark_returns(&marked, |_| true);
         }
     }
 
     /// That a process does not return from what it is in is no finding of its own, now or at a later
     /// scan, when its sends and receives are given (these, the group around them, or what it called
     /// behind them), or when it is named as what others wait for, with its latest call.
-    pub(super) fn mark_returns(&mut self, processes: &[ProcessId]) {
+    pub(super) fn mark_returns(
+        &mut self,
+        processes: &[ProcessId],
+        which: impl Fn(Operation) -> bool,
+    ) {
         for id in processes {
             for open in &mut self.processes[*id].open {
-                open.reported = true;
+                open.reported |= which(open.operation);
             }
         }
     }

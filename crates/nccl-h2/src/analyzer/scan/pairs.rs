@@ -1,6 +1,7 @@
 //! Sends and receives: pairs that differ, and calls without a number that cannot be attributed.
 
 use super::super::noted::Noted;
+use super::super::operation::Operation;
 use super::super::p2p::{ChannelId, Pending, api_of};
 use super::super::signature::Relation;
 use super::super::{Analyzer, Ready, nanoseconds};
@@ -119,7 +120,9 @@ impl Analyzer {
         }
         open.sort_by_key(|call| (call.unix, call.side, call.call_seq));
         let marked = self.channels.mark(id, scan.now, |call| times.near(call, window));
-        self.mark_returns(&marked);
+        // Calls that might belong together excuse themselves, and nothing else of their ranks.
+        use Operation::{GroupEnd, Recv, Send};
+        self.mark_returns(&marked, |operation| matches!(operation, Send | Recv | GroupEnd));
         if std::mem::replace(&mut self.channels[id].missing_reported, true) {
             return;
         }
